@@ -1,0 +1,288 @@
+"""What readers see: stamps and banners on recipe pages, facts in prose, the table of recipes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from packaging.version import Version
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from recordings import environment, recipe, recording, replay
+from recordings.recipe import Recipe
+from recordings.recording import Recording, State, Status
+from recordings.run import PAGES
+
+logger = logging.getLogger(__name__)
+
+#: What a banner says first; the reasons follow.
+BANNERS = {
+    State.STALE: "This recipe changed after its last run. Its outputs are left out until it is"
+    " recorded again. What changed:",
+    State.OUTDATED: "These outputs were recorded with other versions than this site is about:",
+    State.MISSING: "This recipe has no outputs:",
+    State.BROKEN: "The recording of this recipe cannot be trusted and is not shown:",
+}
+#: The environment in the stamp's fold-out: key of the recording, and what readers see.
+ENVIRONMENT = {
+    "gpu": "GPU",
+    "compute_capability": "Compute capability",
+    "driver": "Driver",
+    "cuda": "CUDA (torch)",
+    "nvcc": "nvcc",
+    "torch": "torch",
+    "triton": "Triton",
+    "executorch": "ExecuTorch",
+    "executorch_revision": "ExecuTorch revision",
+    "delegate": "CUDA delegate",
+    "python": "Python",
+    "os": "Operating system",
+    "cpu": "CPU",
+}
+
+
+def statuses(env: BuildEnvironment) -> dict[str, Status]:
+    """The status of every recipe in this build, by name."""
+    found: dict[str, Status] = env.recordings_statuses  # type: ignore[attr-defined]
+    return found
+
+
+def is_local(status: Status, config: Any) -> bool:
+    """Whether what `status` shows was run on this machine and not committed."""
+    return status.folder is not None and status.folder.name != Path(config.recordings_folder).name
+
+
+# -- reading the recordings -----------------------------------------------------------
+
+
+def load_statuses(app: Sphinx) -> None:
+    """Read every recipe and recording, say which are not current, and hand them on."""
+    root = Path(app.confdir)
+    gallery = (root / app.config.recordings_gallery).resolve()
+    folders = [root / app.config.recordings_folder]
+    if app.config.recordings_local:
+        folders.append(root / app.config.recordings_local)
+    pinned = environment.pins(root / "pyproject.toml")
+    found = {one.name: recording.best_status(one, folders, pinned) for one in recipe.find(gallery)}
+    app.env.recordings_statuses = found  # type: ignore[attr-defined]
+    for name, status in found.items():
+        if status.state is not State.CURRENT:
+            say = logger.error if status.state is State.BROKEN else logger.warning
+            say(
+                "recipe %s is %s: %s; run `make record RECIPE=%s` on a machine that has: %s",
+                name,
+                status.state.value,
+                "; ".join(status.reasons),
+                name,
+                ", ".join(status.recipe.needs) or "only Python",
+                type="recordings",
+                subtype=status.state.value,
+            )
+    _note_states(app, found)
+    replay.install(found)
+
+
+def _note_states(app: Sphinx, found: dict[str, Status]) -> None:
+    """Keep a small file for each recipe that changes exactly when what pages show of it does."""
+    for status in found.values():
+        shown = status.shown.digest() if status.shown else ""
+        text = "\n".join([status.state.value, *status.reasons, str(status.folder), shown])
+        file = _state_file(app.env, status)
+        if not file.is_file() or file.read_text(encoding="utf-8") != text:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+
+
+def _state_file(env: BuildEnvironment, status: Status) -> Path:
+    return Path(env.doctreedir, "recordings", f"{status.recipe.name}.state")
+
+
+def _depend(env: BuildEnvironment, status: Status) -> None:
+    """Have the current page read again when what it shows of the recipe changes."""
+    env.note_dependency(str(_state_file(env, status)))
+
+
+# -- words ----------------------------------------------------------------------------
+
+
+def stamp_text(of: Recipe, one: Recording) -> str:
+    """Where, with what and when the recording `one` of the recipe `of` was made, in one line."""
+    where = one.environment
+    on_device = "cuda" in of.needs
+    parts = [f"Ran on {where['gpu'] if on_device else where['cpu']}"]
+    for label, key in (("ExecuTorch", "executorch"), ("torch", "torch")):
+        if where.get(key):
+            parts.append(f"{label} {Version(where[key]).base_version}")
+    if on_device:
+        parts.append(f"CUDA {where['cuda']}")
+    parts += [one.date, f"{one.seconds:.0f} s"]
+    return " · ".join(parts)
+
+
+def _environment_text(key: str, value: Any) -> str:
+    if key != "delegate":
+        return str(value)
+    if value["from"] == "wheel":
+        return f"from the wheel; library {value['library_sha256']}"
+    return f"built from source commit {value['commit']}; library {value['library_sha256']}"
+
+
+# -- recipe pages ---------------------------------------------------------------------
+
+
+def add_stamp(app: Sphinx, doctree: nodes.document) -> None:
+    """Put the stamp, or the banner, below the title of a recipe's page."""
+    name = app.env.docname.removeprefix(f"{PAGES}/")
+    status = statuses(app.env).get(name) if app.env.docname != name else None
+    title = next(doctree.findall(nodes.title), None)
+    if status is None or title is None:
+        return
+    _depend(app.env, status)
+    below: list[nodes.Node] = []
+    if status.state is not State.CURRENT:
+        below.append(_banner(status))
+    if status.shown:
+        below.append(_stamp(status.recipe, status.shown, is_local(status, app.config)))
+    title.parent[1:1] = below
+
+
+def _banner(status: Status) -> nodes.Node:
+    text = f"{BANNERS[status.state]} {'; '.join(status.reasons)}."
+    banner = nodes.warning("", nodes.paragraph("", text))
+    banner["classes"] += ["recording-banner", f"recording-{status.state.value}"]
+    return banner
+
+
+def _stamp(of: Recipe, one: Recording, local: bool) -> nodes.Node:
+    text = stamp_text(of, one) + (" · this machine, not recorded" if local else "")
+    rows = nodes.field_list()
+    for key, label in ENVIRONMENT.items():
+        if value := one.environment.get(key):
+            body = nodes.field_body("", nodes.paragraph("", _environment_text(key, value)))
+            rows += nodes.field("", nodes.field_name("", label), body)
+    stamp = nodes.container(classes=["recording-stamp"])
+    stamp += nodes.raw("", "<details><summary>", format="html")
+    stamp += nodes.paragraph("", "", nodes.emphasis("", text))
+    stamp += nodes.raw("", "</summary>", format="html")
+    stamp += rows
+    stamp += nodes.raw("", "</details>", format="html")
+    return stamp
+
+
+# -- facts ----------------------------------------------------------------------------
+
+
+class FactError(Exception):
+    """A page quotes a fact that no recording holds; the message says which."""
+
+
+def fact(found: dict[str, Status], text: str) -> Any:
+    """The fact that ``recipe:key`` names; the key's parts are divided by dots.
+
+    Raises:
+        FactError: No such recipe, no recording that may be shown, or no such key.
+    """
+    name, colon, key = text.partition(":")
+    if not colon or name not in found:
+        raise FactError(f"fact {text!r}: there is no recipe {name!r}; write recipe:key")
+    if (one := found[name].shown) is None:
+        raise FactError(f"fact {text!r}: the recipe is {found[name].state.value}")
+    value: Any = one.facts
+    for part in key.split("."):
+        if isinstance(value, list) and part.isdigit() and int(part) < len(value):
+            value = value[int(part)]
+        elif isinstance(value, dict) and part in value:
+            value = value[part]
+        else:
+            raise FactError(f"fact {text!r}: the recording has no {part!r}")
+    return value
+
+
+class FactRole(SphinxRole):
+    """``{fact}`recipe:key``` shows a recorded number or text in prose.
+
+    A format may follow, as in Python: ``{fact}`recipe:key|.1f```.
+    """
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """The value, or a warning and a mark that it is not recorded."""
+        text, _, form = self.text.partition("|")
+        found = statuses(self.env)
+        try:
+            value = format(fact(found, text), form)
+        except (FactError, ValueError, TypeError) as error:
+            logger.warning("%s", error, location=self.get_location(), type="recordings")
+            return [nodes.inline("", "(not recorded)", classes=["fact", "fact-missing"])], []
+        status = found[text.partition(":")[0]]
+        _depend(self.env, status)
+        classes = ["fact", f"recording-{status.state.value}"]
+        return [nodes.inline("", value, classes=classes)], []
+
+
+class RecordedDirective(SphinxDirective):
+    """``{recorded} recipe:key`` shows a recorded text, such as an error, as a literal block."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """The block, or a warning and a mark that it is not recorded."""
+        found = statuses(self.env)
+        try:
+            value = fact(found, self.arguments[0])
+        except FactError as error:
+            logger.warning("%s", error, location=self.get_location(), type="recordings")
+            return [nodes.paragraph("", "(not recorded)", classes=["fact-missing"])]
+        _depend(self.env, found[self.arguments[0].partition(":")[0]])
+        block = nodes.literal_block(str(value), str(value), language="none")
+        block["classes"].append("recorded")
+        return [block]
+
+
+class RecipesDirective(SphinxDirective):
+    """``{recipes}`` draws the table of all recipes: title, needs, state, where and when run."""
+
+    def run(self) -> list[nodes.Node]:
+        """The table."""
+        rows = []
+        for name, status in sorted(statuses(self.env).items()):
+            _depend(self.env, status)
+            link = nodes.reference("", status.recipe.title, internal=True)
+            link["refuri"] = self.env.app.builder.get_relative_uri(
+                self.env.docname, f"{PAGES}/{name}"
+            )
+            if status.shown:
+                ran = stamp_text(status.recipe, status.shown).removeprefix("Ran on ")
+            else:
+                ran = "; ".join(status.reasons)
+            needs = ", ".join(status.recipe.needs)
+            rows.append([link, nodes.Text(needs), nodes.Text(status.state.value), nodes.Text(ran)])
+        return [_table(["Recipe", "Needs", "State", "Ran on"], rows)]
+
+
+def _table(head: list[str], rows: list[list[nodes.Node]]) -> nodes.table:
+    group = nodes.tgroup(cols=len(head))
+    group += [nodes.colspec(colwidth=1) for _ in head]
+    group += nodes.thead("", _row([nodes.Text(text) for text in head]))
+    group += nodes.tbody("", *[_row(row) for row in rows])
+    return nodes.table("", group, classes=["recordings-table"])
+
+
+def _row(cells: list[nodes.Node]) -> nodes.row:
+    return nodes.row("", *[nodes.entry("", nodes.paragraph("", "", cell)) for cell in cells])
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Connect to Sphinx; before sphinx-gallery generates its pages, at priority 500."""
+    app.add_config_value("recordings_gallery", "gallery", "env", [str])
+    app.add_config_value("recordings_folder", "gallery/recordings", "env", [str])
+    app.add_config_value("recordings_local", "build/recordings", "env", [str])
+    app.connect("builder-inited", load_statuses, priority=400)
+    app.connect("doctree-read", add_stamp)
+    app.add_role("fact", FactRole())
+    app.add_directive("recorded", RecordedDirective)
+    app.add_directive("recipes", RecipesDirective)
+    return {"version": str(recording.SCHEMA), "env_version": 1, "parallel_read_safe": True}

@@ -1,0 +1,151 @@
+"""What a recipe is: its title, needs, code blocks and companions, and their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tokenize
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sphinx_gallery import gen_rst, py_source_parser
+
+#: The needs a recipe can declare among its tags, and what each one means.
+NEEDS = {
+    "executorch": "ExecuTorch, exporter and runtime",
+    "cuda": "a CUDA device, ExecuTorch's CUDA delegate and nvcc",
+    "cpp": "a C++ compiler and CMake 3.28 or newer",
+}
+
+
+class RecipeError(Exception):
+    """A recipe cannot be read; the message says which, why and what to do."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One sphinx-gallery script and the files it uses.
+
+    Attributes:
+        name: ``<caller>/<name>``, the path below the gallery without its suffix.
+        path: The script.
+        title: The first heading of its docstring.
+        tags: Its ``sphinx_gallery_tags``, in order.
+        blocks: sphinx-gallery's blocks, text and code, in order.
+        companions: The other files it uses, by their path relative to the script's folder.
+    """
+
+    name: str
+    path: Path
+    title: str
+    tags: tuple[str, ...]
+    blocks: tuple[py_source_parser.Block, ...]
+    companions: dict[str, Path]
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The tags that are needs, in the order of :data:`NEEDS`."""
+        return tuple(need for need in NEEDS if need in self.tags)
+
+    @property
+    def code_blocks(self) -> list[int]:
+        """Where among :attr:`blocks` the ones with code are; comments alone are none."""
+        return [
+            index
+            for index, block in enumerate(self.blocks)
+            if block.type == "code" and code_only(block.content)
+        ]
+
+    def code_hash(self) -> str:
+        """Hash of the code blocks in order, blind to prose and comments."""
+        code = [code_only(self.blocks[index].content) for index in self.code_blocks]
+        return sha256(json.dumps(code).encode())
+
+    def companion_hashes(self) -> dict[str, str]:
+        """Hash of every companion file, by its relative path."""
+        return {name: sha256(path.read_bytes()) for name, path in self.companions.items()}
+
+
+def sha256(data: bytes) -> str:
+    """``sha256:`` and the hexadecimal digest of `data`."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def code_only(source: str) -> str:
+    """`source` without its comments, and without the lines that this leaves empty.
+
+    Only comment positions are taken from the tokenizer: token texts differ between Python
+    versions, and a recording made by one Python is checked by another.
+
+    Raises:
+        RecipeError: `source` is not Python.
+    """
+    lines = source.splitlines()
+    outside_strings = set()
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            row, column = token.start
+            if token.type == tokenize.COMMENT:
+                lines[row - 1] = lines[row - 1][:column].rstrip()
+            elif token.type == tokenize.NL:
+                outside_strings.add(row - 1)
+    except (tokenize.TokenError, SyntaxError) as error:
+        raise RecipeError(f"a code block is not valid Python: {error}") from error
+    kept = [line for row, line in enumerate(lines) if line.strip() or row not in outside_strings]
+    return "\n".join(kept)
+
+
+def load(gallery: Path, name: str) -> Recipe:
+    """Read the recipe `name` (``<caller>/<name>``) below `gallery`.
+
+    Raises:
+        RecipeError: There is no such recipe, or it is not a sphinx-gallery script.
+    """
+    path = gallery / f"{name}.py"
+    if not path.is_file():
+        raise RecipeError(f"there is no recipe {name!r}: no file {path}")
+    try:
+        config, blocks = py_source_parser.split_code_and_text_blocks(path)
+        _, title = gen_rst.extract_intro_and_title(path, blocks[0].content)
+    except Exception as error:  # sphinx-gallery raises its own and the parser's errors
+        raise RecipeError(f"{path}: not a sphinx-gallery script: {error}") from error
+    folders = [path.stem, *config.get("companions", ())]
+    companions = dict(_files(path.parent, folders))
+    tags = tuple(config.get("tags", ()))
+    return Recipe(name, path, title, tags, tuple(blocks), companions)
+
+
+def find(gallery: Path) -> list[Recipe]:
+    """Every recipe below `gallery`, by name.
+
+    A recipe lies in a caller's folder, one that has a gallery header.
+
+    Raises:
+        RecipeError: One of them cannot be read.
+    """
+    headers = sorted(gallery.glob("*/GALLERY_HEADER.rst"))
+    scripts = [script for header in headers for script in sorted(header.parent.glob("*.py"))]
+    return [load(gallery, f"{script.parent.name}/{script.stem}") for script in scripts]
+
+
+def _files(base: Path, folders: list[str]) -> list[tuple[str, Path]]:
+    """The files in `folders` below `base`: what git ignores anyway is left out."""
+    found: list[tuple[str, Path]] = []
+    for folder in folders:
+        for path in sorted((base / folder).rglob("*")):
+            relative = path.relative_to(base)
+            hidden = any(part.startswith((".", "__pycache__")) for part in relative.parts)
+            if path.is_file() and not hidden:
+                found.append((relative.as_posix(), path))
+    return found
+
+
+def to_json(value: Any) -> str:
+    """`value` as JSON that reads well and never changes for equal values.
+
+    Raises:
+        TypeError, ValueError: `value` holds something JSON cannot, NaN and infinity included.
+    """
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
