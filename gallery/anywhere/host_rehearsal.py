@@ -8,6 +8,7 @@ Python, and call it from C++ with a buffer handed over by ``Module::set_output``
 """
 
 # sphinx_gallery_tags = ["executorch", "cpp", "anywhere", "planned", "unplanned", "failure"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/host.svg"
 
 import copy
 import os

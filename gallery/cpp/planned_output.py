@@ -8,6 +8,7 @@ memory, and reads the result from that buffer before the next execution overwrit
 
 # sphinx_gallery_tags = ["executorch", "cuda", "cpp", "planned"]
 # sphinx_gallery_companions = ["unplanned_output"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/planned.svg"
 
 import copy
 import os

@@ -8,6 +8,7 @@ cost for tensors of different size.
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "copies"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/default.svg"
 
 import shutil
 import sys

@@ -8,6 +8,7 @@ in the caller's memory. The output is planned: the program has a buffer for it o
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "planned"]
 # sphinx_gallery_companions = ["unplanned_from_python"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/planned.svg"
 
 import copy
 import re

@@ -7,6 +7,7 @@ device memory. The Python bindings have no call for that, and supply host memory
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "unplanned", "failure"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/refused.svg"
 
 import re
 import shutil

@@ -91,19 +91,22 @@ def _note_states(app: Sphinx, found: dict[str, Status]) -> None:
     for status in found.values():
         shown = status.shown.digest() if status.shown else ""
         text = "\n".join([status.state.value, *status.reasons, str(status.folder), shown])
-        file = _state_file(app.env, status)
+        file = _state_file(app.env, status.recipe.name)
         if not file.is_file() or file.read_text(encoding="utf-8") != text:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
 
 
-def _state_file(env: BuildEnvironment, status: Status) -> Path:
-    return Path(env.doctreedir, "recordings", f"{status.recipe.name}.state")
+def _state_file(env: BuildEnvironment, name: str) -> Path:
+    return Path(env.doctreedir, "recordings", f"{name}.state")
 
 
-def _depend(env: BuildEnvironment, status: Status) -> None:
-    """Have the current page read again when what it shows of the recipe changes."""
-    env.note_dependency(str(_state_file(env, status)))
+def _depend(env: BuildEnvironment, name: str) -> None:
+    """Have the current page read again when what it shows of the recipe `name` changes.
+
+    While there is no such recipe there is no such file, and the page is read every time.
+    """
+    env.note_dependency(str(_state_file(env, name)))
 
 
 # -- words ----------------------------------------------------------------------------
@@ -141,7 +144,7 @@ def add_stamp(app: Sphinx, doctree: nodes.document) -> None:
     title = next(doctree.findall(nodes.title), None)
     if status is None or title is None:
         return
-    _depend(app.env, status)
+    _depend(app.env, name)
     below: list[nodes.Node] = []
     if status.state is not State.CURRENT:
         below.append(_banner(status))
@@ -211,15 +214,15 @@ class FactRole(SphinxRole):
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """The value, or a warning and a mark that it is not recorded."""
         text, _, form = self.text.partition("|")
+        name = text.partition(":")[0]
+        _depend(self.env, name)
         found = statuses(self.env)
         try:
             value = format(fact(found, text), form)
         except (FactError, ValueError, TypeError) as error:
             logger.warning("%s", error, location=self.get_location(), type="recordings")
             return [nodes.inline("", "(not recorded)", classes=["fact", "fact-missing"])], []
-        status = found[text.partition(":")[0]]
-        _depend(self.env, status)
-        classes = ["fact", f"recording-{status.state.value}"]
+        classes = ["fact", f"recording-{found[name].state.value}"]
         return [nodes.inline("", value, classes=classes)], []
 
 
@@ -230,13 +233,12 @@ class RecordedDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The block, or a warning and a mark that it is not recorded."""
-        found = statuses(self.env)
+        _depend(self.env, self.arguments[0].partition(":")[0])
         try:
-            value = fact(found, self.arguments[0])
+            value = fact(statuses(self.env), self.arguments[0])
         except FactError as error:
             logger.warning("%s", error, location=self.get_location(), type="recordings")
             return [nodes.paragraph("", "(not recorded)", classes=["fact-missing"])]
-        _depend(self.env, found[self.arguments[0].partition(":")[0]])
         block = nodes.literal_block(str(value), str(value), language="none")
         block["classes"].append("recorded")
         return [block]
@@ -249,7 +251,7 @@ class RecipesDirective(SphinxDirective):
         """The table."""
         rows = []
         for name, status in sorted(statuses(self.env).items()):
-            _depend(self.env, status)
+            _depend(self.env, name)
             link = nodes.reference("", status.recipe.title, internal=True)
             link["refuri"] = self.env.app.builder.get_relative_uri(
                 self.env.docname, f"{PAGES}/{name}"
