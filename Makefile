@@ -55,6 +55,9 @@ test: pytest check  ## the README's test command
 pytest: $(TEST)
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
 
+bench: $(DOCS)  ## build times, page weights, run times: a table
+	@$(PYTHON) tests/bench.py
+
 serve: html  ## look at the site
 	$(PYTHON) -m http.server --bind 127.0.0.1 --directory build/html 8000
 
