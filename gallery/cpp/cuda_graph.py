@@ -7,7 +7,7 @@ later call, which helps a program of many small kernels. The caller's buffers ma
 time: a replay copies the input and the output, within the device.
 """
 
-# sphinx_gallery_tags = ["executorch", "cuda", "cpp", "unplanned", "copies"]
+# sphinx_gallery_tags = ["executorch", "cuda", "cpp", "unplanned", "copies", "cost"]
 # sphinx_gallery_companions = ["trace_copies"]
 
 import os

@@ -7,7 +7,7 @@ buffers and hands them over in turn, so a result stays where it is while the nex
 The alternative is to copy each result out of the program's own buffer.
 """
 
-# sphinx_gallery_tags = ["executorch", "cuda", "cpp", "unplanned", "planned", "lifetime"]
+# sphinx_gallery_tags = ["executorch", "cuda", "cpp", "unplanned", "planned", "lifetime", "cost"]
 # sphinx_gallery_companions = ["trace_copies"]
 
 import copy

@@ -6,7 +6,7 @@ A planned program has one buffer for its output. This recipe shows which results
 buffer and which are the buffer itself, what overwrites it, what frees it, and what a copy costs.
 """
 
-# sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "lifetime"]
+# sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "lifetime", "cost"]
 
 import inspect
 import json

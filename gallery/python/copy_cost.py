@@ -7,7 +7,7 @@ with none. Copies through the host grow with the tensor, at the speed of the lin
 memory. What is left without them runs at the speed of the device.
 """
 
-# sphinx_gallery_tags = ["executorch", "cuda", "python", "copies", "figure"]
+# sphinx_gallery_tags = ["executorch", "cuda", "python", "copies", "figure", "cost"]
 # sphinx_gallery_thumbnail_number = 1
 
 import shutil

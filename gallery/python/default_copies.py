@@ -7,7 +7,7 @@ the GPU and its output back in every call. This recipe counts the copies, and me
 cost for tensors of different size.
 """
 
-# sphinx_gallery_tags = ["executorch", "cuda", "python", "copies"]
+# sphinx_gallery_tags = ["executorch", "cuda", "python", "copies", "cost"]
 # sphinx_gallery_thumbnail_path = "_static/shapes/default.svg"
 
 import shutil

@@ -7,7 +7,7 @@ device memory all the way: a chain of any length copies nothing through the host
 export every link of the chain is a copy to the host and one back.
 """
 
-# sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "copies"]
+# sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "copies", "cost"]
 
 import shutil
 import sys

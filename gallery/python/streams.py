@@ -92,8 +92,8 @@ for one in (module, other_module):  # the first call of each loads the method
 #
 # The profiler numbers the streams that kernels and copies run on. A loaded program has a stream of
 # its own, whatever stream is current in PyTorch. The clone that ``forward`` returns by default is
-# PyTorch's work: it runs on the current stream. A C++ caller can choose the program's stream, with
-# ``CallerStreamGuard``. The Python bindings have no call for that.
+# PyTorch's work: it runs on the current stream. A C++ caller can choose the program's stream:
+# :doc:`../cpp/caller_stream`.
 
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile

@@ -7,8 +7,10 @@ or nothing that was asked for can run on this machine.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from recordings import compare, environment, recording
@@ -16,6 +18,9 @@ from recordings.pages import stamp_text
 from recordings.recipe import NEEDS, Recipe, RecipeError, find, load
 from recordings.recording import State
 from recordings.run import LIMIT_S, NeedsNotMetError, RunFailedError, run
+
+#: A recipe compiles and calls with several threads.
+JOBS = max(1, (os.cpu_count() or 1) // 3)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,6 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     for command in (recorder, checker):
         command.add_argument("recipes", nargs="*", metavar="CALLER/NAME", help="default: all")
         command.add_argument("--limit", type=float, default=LIMIT_S, metavar="SECONDS")
+        command.add_argument(
+            "--jobs", type=int, default=JOBS, help="how many run at a time (here: %(default)s)"
+        )
     commands.add_parser("doctor", help="what this machine can run, and what is missing")
     options = parser.parse_args(arguments)
     project = Project(options.root.resolve())
@@ -44,8 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
         if options.command == "doctor":
             return doctor(chosen)
         if options.command == "verify":
-            return verify(project, chosen, options.limit)
-        return record(project, chosen, options.limit, options.local)
+            return verify(project, chosen, options.limit, options.jobs)
+        return record(project, chosen, options.limit, options.jobs, options.local)
     except RecipeError as error:
         print(f"recordings: {error}", file=sys.stderr)
         return 2
@@ -97,8 +105,8 @@ def doctor(recipes: list[Recipe]) -> int:
     return 0
 
 
-def record(project: Project, recipes: list[Recipe], limit_s: float, local: bool) -> int:
-    """Run `recipes` one after the other and write a recording of each that ends well."""
+def record(project: Project, recipes: list[Recipe], limit_s: float, jobs: int, local: bool) -> int:
+    """Run `recipes`, each in a process of its own, and write a recording of each that ends well."""
     if local:
         recipes = [
             one
@@ -116,10 +124,10 @@ def record(project: Project, recipes: list[Recipe], limit_s: float, local: bool)
         print(f"recorded {recipe.name}: {stamp_text(recipe, done.recording)}", flush=True)
         return []
 
-    return _each(recipes, keep)
+    return _each(recipes, keep, jobs)
 
 
-def verify(project: Project, recipes: list[Recipe], limit_s: float) -> int:
+def verify(project: Project, recipes: list[Recipe], limit_s: float, jobs: int) -> int:
     """Run `recipes` again, write nothing, and report how they differ from their recordings."""
 
     def check(recipe: Recipe) -> list[str]:
@@ -131,17 +139,22 @@ def verify(project: Project, recipes: list[Recipe], limit_s: float) -> int:
             print(f"verified {recipe.name}: as recorded", flush=True)
         return found
 
-    return _each(recipes, check)
+    return _each(recipes, check, jobs)
 
 
-def _each(recipes: list[Recipe], do: Callable[[Recipe], list[str]]) -> int:
-    """Call `do` for each recipe that can run here; say what failed; return the exit status."""
-    ran = failed = 0
+def _each(recipes: list[Recipe], do: Callable[[Recipe], list[str]], jobs: int) -> int:
+    """Call `do` for each recipe that can run here; say what failed; return the exit status.
+
+    Up to `jobs` recipes run at a time. Those that measure times come last, one by one.
+    """
+    able = []
     for recipe in recipes:
         if lacking := environment.unmet(recipe.needs):
             print(f"cannot run {recipe.name} here: {lacking[-1]}", file=sys.stderr, flush=True)
-            continue
-        ran += 1
+        else:
+            able.append(recipe)
+
+    def attempt(recipe: Recipe) -> bool:
         try:
             problems = do(recipe)
         except NeedsNotMetError as error:
@@ -150,13 +163,19 @@ def _each(recipes: list[Recipe], do: Callable[[Recipe], list[str]]) -> int:
             problems = [str(error)]
         for problem in problems:
             print(f"FAILED {recipe.name}: {problem}", file=sys.stderr, flush=True)
-        failed += bool(problems)
+        return not problems
+
+    together = [recipe for recipe in able if not recipe.runs_alone]
+    alone = [recipe for recipe in able if recipe.runs_alone]
+    with ThreadPoolExecutor(jobs) as pool:
+        done = [*pool.map(attempt, together), *map(attempt, alone)]
+    failed = done.count(False)
     print(
-        f"{ran - failed} of {len(recipes)} recipes done, {failed} failed,"
-        f" {len(recipes) - ran} cannot run here",
+        f"{len(done) - failed} of {len(recipes)} recipes done, {failed} failed,"
+        f" {len(recipes) - len(able)} cannot run here",
         flush=True,
     )
-    return 1 if failed else 2 if not ran else 0
+    return 1 if failed else 2 if not able else 0
 
 
 if __name__ == "__main__":

@@ -205,6 +205,20 @@ def fact(found: dict[str, Status], text: str) -> Any:
     return value
 
 
+def formatted_fact(found: dict[str, Status], text: str) -> str:
+    """The fact that ``recipe:key`` or ``recipe:key|format`` names, as readers see it.
+
+    Raises:
+        FactError: As :func:`fact`, or the format does not fit the value.
+    """
+    text, _, form = text.partition("|")
+    value = fact(found, text)
+    try:
+        return format(value, form)
+    except (ValueError, TypeError) as error:
+        raise FactError(f"fact {text!r}: the format {form!r} does not fit: {error}") from error
+
+
 class FactRole(SphinxRole):
     """``{fact}`recipe:key``` shows a recorded number or text in prose.
 
@@ -213,13 +227,12 @@ class FactRole(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """The value, or a warning and a mark that it is not recorded."""
-        text, _, form = self.text.partition("|")
-        name = text.partition(":")[0]
+        name = self.text.partition(":")[0]
         _depend(self.env, name)
         found = statuses(self.env)
         try:
-            value = format(fact(found, text), form)
-        except (FactError, ValueError, TypeError) as error:
+            value = formatted_fact(found, self.text)
+        except FactError as error:
             logger.warning("%s", error, location=self.get_location(), type="recordings")
             return [nodes.inline("", "(not recorded)", classes=["fact", "fact-missing"])], []
         classes = ["fact", f"recording-{found[name].state.value}"]
@@ -242,6 +255,39 @@ class RecordedDirective(SphinxDirective):
         block = nodes.literal_block(str(value), str(value), language="none")
         block["classes"].append("recorded")
         return [block]
+
+
+class MatrixDirective(SphinxDirective):
+    """``{matrix} recipe:key`` draws a recorded list of dicts as a table, a row for each.
+
+    Each line of the content is a column: a key, a colon, and its title. The key's parts are
+    divided by dots; a format may follow a bar, as in ``{fact}``.
+    """
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """The table, or a warning and a mark that it is not recorded."""
+        text = self.arguments[0]
+        name = text.partition(":")[0]
+        _depend(self.env, name)
+        found = statuses(self.env)
+        columns = [line.partition(":") for line in self.content if line.strip()]
+        try:
+            if not isinstance(entries := fact(found, text), list):
+                raise FactError(f"fact {text!r}: it is not a list")
+            values = [
+                [formatted_fact(found, f"{text}.{index}.{key.strip()}") for key, _, _ in columns]
+                for index in range(len(entries))
+            ]
+        except FactError as error:
+            logger.warning("%s", error, location=self.get_location(), type="recordings")
+            return [nodes.paragraph("", "(not recorded)", classes=["fact-missing"])]
+        rows: list[list[nodes.Node]] = [[nodes.Text(one) for one in row] for row in values]
+        table = _table([title.strip() for _, _, title in columns], rows)
+        table["classes"] += ["recordings-matrix", f"recording-{found[name].state.value}"]
+        return [table]
 
 
 class RecipesDirective(SphinxDirective):
@@ -286,5 +332,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", add_stamp)
     app.add_role("fact", FactRole())
     app.add_directive("recorded", RecordedDirective)
+    app.add_directive("matrix", MatrixDirective)
     app.add_directive("recipes", RecipesDirective)
     return {"version": str(recording.SCHEMA), "env_version": 1, "parallel_read_safe": True}

@@ -50,6 +50,14 @@ class Recipe:
         return tuple(need for need in NEEDS if need in self.tags)
 
     @property
+    def runs_alone(self) -> bool:
+        """Whether no other recipe may run beside it.
+
+        The tag ``cost`` says that it measures times, ``alone`` that it fills the machine.
+        """
+        return "cost" in self.tags or "alone" in self.tags
+
+    @property
     def code_blocks(self) -> list[int]:
         """Where among :attr:`blocks` the ones with code are; comments alone are none."""
         return [
