@@ -8,7 +8,7 @@ them and calls each in ten ways: from Python through both loaders, from C++ with
 error, some end the process.
 """
 
-# sphinx_gallery_tags = ["executorch", "cuda", "cpp", "python", "planned", "unplanned", "failure", "alone"]
+# sphinx_gallery_tags = ["executorch", "cuda", "cpp", "python", "failure", "alone"]
 
 import copy
 import itertools

@@ -44,8 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
         )
     commands.add_parser("doctor", help="what this machine can run, and what is missing")
     options = parser.parse_args(arguments)
-    project = Project(options.root.resolve())
     try:
+        project = Project(options.root.resolve())
         chosen = project.recipes(getattr(options, "recipes", []))
         if options.command == "list":
             return show(project, chosen)
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.command == "verify":
             return verify(project, chosen, options.limit, options.jobs)
         return record(project, chosen, options.limit, options.jobs, options.local)
-    except RecipeError as error:
+    except (RecipeError, ValueError) as error:
         print(f"recordings: {error}", file=sys.stderr)
         return 2
 
@@ -159,7 +159,7 @@ def _each(recipes: list[Recipe], do: Callable[[Recipe], list[str]], jobs: int) -
             problems = do(recipe)
         except NeedsNotMetError as error:
             problems = [f"its own guard ended it: {error}"]
-        except RunFailedError as error:
+        except (RunFailedError, RecipeError) as error:
             problems = [str(error)]
         for problem in problems:
             print(f"FAILED {recipe.name}: {problem}", file=sys.stderr, flush=True)

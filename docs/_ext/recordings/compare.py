@@ -8,7 +8,7 @@ from typing import Any
 from recordings.recording import Recording
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
-_TIME = re.compile(r"\d[\d.,]*\s?(?:ns|us|µs|ms|s|seconds|GB/s|GiB/s)\b")
+_TIME = re.compile(r"\d[\d.,]* ?(?:ns|us|µs|ms|s|seconds|GB/s|GiB/s)\b")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.])")
 #: Facts whose key ends so are times or rates: they differ from run to run.
 _TIME_FACT = re.compile(r"_(?:ns|us|ms|s|gb_per_s|ratio)$")

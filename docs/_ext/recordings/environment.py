@@ -42,9 +42,13 @@ def pins(pyproject: Path) -> dict[str, SpecifierSet]:
     """The pinned packages: the requirements of the dependency group ``run``, by name.
 
     Raises:
-        ValueError: The file has no such group.
+        ValueError: The file cannot be read, or has no such group.
     """
-    groups = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("dependency-groups", {})
+    try:
+        text = pyproject.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"not a project's root folder: {error}") from error
+    groups = tomllib.loads(text).get("dependency-groups", {})
     if "run" not in groups:
         raise ValueError(f"{pyproject}: no dependency group 'run', which pins what recipes run on")
     requirements = [Requirement(line) for line in groups["run"] if isinstance(line, str)]

@@ -7,7 +7,9 @@ from typing import Any
 
 from docutils import nodes
 from packaging.version import Version
+from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
@@ -51,9 +53,13 @@ def statuses(env: BuildEnvironment) -> dict[str, Status]:
     return found
 
 
-def is_local(status: Status, config: Any) -> bool:
-    """Whether what `status` shows was run on this machine and not committed."""
-    return status.folder is not None and status.folder.name != Path(config.recordings_folder).name
+def ran_text(status: Status, config: Config) -> str:
+    """The stamp of what `status` shows, and whether that is not committed; or why there is none."""
+    if status.shown is None:
+        return "; ".join(status.reasons)
+    text = stamp_text(status.recipe, status.shown)
+    committed = Path(config.recordings_root, config.recordings_folder)
+    return text if status.folder == committed else f"{text} · this machine, not recorded"
 
 
 # -- reading the recordings -----------------------------------------------------------
@@ -83,14 +89,17 @@ def load_statuses(app: Sphinx) -> None:
                 subtype=status.state.value,
             )
     _note_states(app, found)
-    replay.install(found)
+    replay.install(found, app.config.sphinx_gallery_conf)
 
 
 def _note_states(app: Sphinx, found: dict[str, Status]) -> None:
     """Keep a small file for each recipe that changes exactly when what pages show of it does."""
     for status in found.values():
         shown = status.shown.digest() if status.shown else ""
-        text = "\n".join([status.state.value, *status.reasons, str(status.folder), shown])
+        of = status.recipe
+        text = "\n".join(
+            [of.title, *of.tags, status.state.value, *status.reasons, str(status.folder), shown]
+        )
         file = _state_file(app.env, status.recipe.name)
         if not file.is_file() or file.read_text(encoding="utf-8") != text:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +158,7 @@ def add_stamp(app: Sphinx, doctree: nodes.document) -> None:
     if status.state is not State.CURRENT:
         below.append(_banner(status))
     if status.shown:
-        below.append(_stamp(status.recipe, status.shown, is_local(status, app.config)))
+        below.append(_stamp(status.shown, ran_text(status, app.config)))
     title.parent[1:1] = below
 
 
@@ -160,8 +169,7 @@ def _banner(status: Status) -> nodes.Node:
     return banner
 
 
-def _stamp(of: Recipe, one: Recording, local: bool) -> nodes.Node:
-    text = stamp_text(of, one) + (" · this machine, not recorded" if local else "")
+def _stamp(one: Recording, text: str) -> nodes.Node:
     rows = nodes.field_list()
     for key, label in ENVIRONMENT.items():
         if value := one.environment.get(key):
@@ -211,12 +219,12 @@ def formatted_fact(found: dict[str, Status], text: str) -> str:
     Raises:
         FactError: As :func:`fact`, or the format does not fit the value.
     """
-    text, _, form = text.partition("|")
-    value = fact(found, text)
+    key, _, form = text.partition("|")
+    value = fact(found, key)
     try:
         return format(value, form)
     except (ValueError, TypeError) as error:
-        raise FactError(f"fact {text!r}: the format {form!r} does not fit: {error}") from error
+        raise FactError(f"fact {text!r}: the format does not fit: {error}") from error
 
 
 class FactRole(SphinxRole):
@@ -295,19 +303,25 @@ class RecipesDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The table."""
-        rows = []
+        rows: list[list[nodes.Node]] = []
         for name, status in sorted(statuses(self.env).items()):
             _depend(self.env, name)
-            link = nodes.reference("", status.recipe.title, internal=True)
-            link["refuri"] = self.env.app.builder.get_relative_uri(
-                self.env.docname, f"{PAGES}/{name}"
+            link = addnodes.pending_xref(
+                "",
+                nodes.inline("", status.recipe.title),
+                refdomain="std",
+                reftype="doc",
+                reftarget=f"/{PAGES}/{name}",
+                refdoc=self.env.docname,
+                refexplicit=True,
+                refwarn=True,
             )
-            if status.shown:
-                ran = stamp_text(status.recipe, status.shown).removeprefix("Ran on ")
-            else:
-                ran = "; ".join(status.reasons)
-            needs = ", ".join(status.recipe.needs)
-            rows.append([link, nodes.Text(needs), nodes.Text(status.state.value), nodes.Text(ran)])
+            words = [
+                ", ".join(status.recipe.needs),
+                status.state.value,
+                ran_text(status, self.config).removeprefix("Ran on "),
+            ]
+            rows.append([link, *map(nodes.Text, words)])
         return [_table(["Recipe", "Needs", "State", "Ran on"], rows)]
 
 
@@ -325,6 +339,7 @@ def _row(cells: list[nodes.Node]) -> nodes.row:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx; before sphinx-gallery generates its pages, at priority 500."""
+    app.add_config_value("recordings_root", lambda config: str(app.confdir), "env", [str])
     app.add_config_value("recordings_gallery", "gallery", "env", [str])
     app.add_config_value("recordings_folder", "gallery/recordings", "env", [str])
     app.add_config_value("recordings_local", "build/recordings", "env", [str])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import io
 import json
@@ -63,17 +64,23 @@ class Recipe:
         return [
             index
             for index, block in enumerate(self.blocks)
-            if block.type == "code" and code_only(block.content)
+            if block.type == "code" and self._code(block)
         ]
 
     def code_hash(self) -> str:
         """Hash of the code blocks in order, blind to prose and comments."""
-        code = [code_only(self.blocks[index].content) for index in self.code_blocks]
+        code = [self._code(self.blocks[index]) for index in self.code_blocks]
         return sha256(json.dumps(code).encode())
 
     def companion_hashes(self) -> dict[str, str]:
         """Hash of every companion file, by its relative path."""
         return {name: sha256(path.read_bytes()) for name, path in self.companions.items()}
+
+    def _code(self, block: py_source_parser.Block) -> str:
+        try:
+            return code_only(block.content)
+        except ValueError as error:
+            raise RecipeError(f"{self.path}: {error}") from error
 
 
 def sha256(data: bytes) -> str:
@@ -88,19 +95,21 @@ def code_only(source: str) -> str:
     versions, and a recording made by one Python is checked by another.
 
     Raises:
-        RecipeError: `source` is not Python.
+        ValueError: `source` is not Python.
     """
-    lines = source.splitlines()
+    # As the tokenizer does: form feeds and the like end no line.
+    lines = source.removesuffix("\n").split("\n")
     outside_strings = set()
     try:
+        ast.parse(source)
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             row, column = token.start
             if token.type == tokenize.COMMENT:
                 lines[row - 1] = lines[row - 1][:column].rstrip()
             elif token.type == tokenize.NL:
                 outside_strings.add(row - 1)
-    except (tokenize.TokenError, SyntaxError) as error:
-        raise RecipeError(f"a code block is not valid Python: {error}") from error
+    except SyntaxError as error:
+        raise ValueError(f"a code block is not Python: SyntaxError: {error}") from error
     kept = [line for row, line in enumerate(lines) if line.strip() or row not in outside_strings]
     return "\n".join(kept)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
@@ -70,6 +69,10 @@ class Recording:
         return (folder / self.recipe).parent / f"{file.stem}.{mark}{file.suffix}"
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON value")
+
+
 def path_of(folder: Path, name: str) -> Path:
     """Where the recording of the recipe `name` lies in the recordings folder `folder`."""
     return folder / f"{name}.json"
@@ -84,7 +87,7 @@ def read(folder: Path, name: str) -> Recording | None:
     """
     path = path_of(folder, name)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -126,7 +129,9 @@ def write(recording: Recording, folder: Path, figures: Mapping[str, bytes]) -> P
     data = asdict(recording) | {"schema": SCHEMA, "digest": recording.digest()}
     _replace(path, to_json(data).encode())
     kept = {recording.figure_path(folder, name) for name in recording.figures}
-    ours = re.compile(rf"sphx_glr_{re.escape(path.stem)}_\d{{3}}\.[0-9a-f]{{12}}\.\w+")
+    stem = re.escape(path.stem)
+    figure = rf"sphx_glr_{stem}_\d{{3}}\.[0-9a-f]{{12}}\.\w+"
+    ours = re.compile(rf"{figure}|\.({figure}|{stem}\.json)\.tmp")
     for file in path.parent.iterdir():
         if ours.fullmatch(file.name) and file not in kept:
             file.unlink()
@@ -135,17 +140,12 @@ def write(recording: Recording, folder: Path, figures: Mapping[str, bytes]) -> P
 
 def _replace(path: Path, content: bytes) -> None:
     """Write `content` to a temporary file beside `path`, then rename it into place."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(temporary, path)
 
 
 class State(Enum):

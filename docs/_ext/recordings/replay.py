@@ -7,6 +7,8 @@ output for each block.  We let it do so and put the recorded outputs in their pl
 
 from __future__ import annotations
 
+import filecmp
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -55,12 +57,21 @@ def execute(
     return found
 
 
-def install(statuses: Mapping[str, Status]) -> None:
+def install(statuses: Mapping[str, Status], config: Mapping[str, Any]) -> None:
     """From now on, sphinx-gallery shows what `statuses` have recorded.
 
     Args:
         statuses: The status of every recipe, by name.
+        config: sphinx-gallery's configuration.
+
+    Raises:
+        ExtensionError: The configuration is to execute.
     """
+    if config["plot_gallery"]:
+        raise ExtensionError(
+            "sphinx-gallery is set to execute; recipes are run by `python -m recordings run`:"
+            " set plot_gallery to False in sphinx_gallery_conf"
+        )
     by_path = {str(one.recipe.path): one for one in statuses.values()}
 
     def replayed(
@@ -69,22 +80,37 @@ def install(statuses: Mapping[str, Status]) -> None:
         gallery_conf: dict[str, Any],
         file_conf: dict[str, Any],
     ) -> tuple[list[str], float]:
-        if script_vars["execute_script"]:
-            raise ExtensionError(
-                "sphinx-gallery is set to execute; recipes are run by `python -m recordings run`:"
-                " set plot_gallery to False in sphinx_gallery_conf"
-            )
         outputs, seconds = _execute_script(script_blocks, script_vars, gallery_conf, file_conf)
-        images = Path(script_vars["image_path_iterator"].image_path).parent
-        for left in images.glob(f"sphx_glr_{Path(script_vars['src_file']).stem}_*"):
-            left.unlink()
         status = by_path[str(Path(script_vars["src_file"]).resolve())]
+        figures: dict[str, Path] = {}
         if (recording := status.shown) and status.folder:
             for index, output in zip(status.recipe.code_blocks, recording.outputs, strict=True):
                 outputs[index] = output
             for name in sorted(recording.figures):
-                shutil.copyfile(recording.figure_path(status.folder, name), images / name)
+                figures[name] = recording.figure_path(status.folder, name)
                 script_vars["image_path_iterator"].next()
+        _place(figures, Path(script_vars["image_path_iterator"].image_path))
         return outputs, seconds
 
     gen_rst.execute_script = replayed
+
+
+def _place(figures: Mapping[str, Path], template: Path) -> None:
+    """Have exactly `figures` where sphinx-gallery looks for the images of a recipe.
+
+    Args:
+        figures: Where each figure comes from, by its name.
+        template: sphinx-gallery's path of an image of the recipe, ``{0:03}`` for its number.
+    """
+    stem = template.name.removesuffix("_{0:03}.png")
+    ours = re.compile(rf"{re.escape(stem)}_\d{{3}}\.\w+")
+    left = [one for one in template.parent.iterdir() if ours.fullmatch(one.name)]
+    for image in left:
+        if image.name not in figures:
+            image.unlink()
+            for thumbnail in (template.parent / "thumb").glob(f"{stem}_thumb.*"):
+                thumbnail.unlink()  # it may show what is gone
+    for name, source in figures.items():
+        image = template.parent / name
+        if not image.is_file() or not filecmp.cmp(source, image, shallow=False):
+            shutil.copyfile(source, image)

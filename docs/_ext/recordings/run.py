@@ -185,6 +185,8 @@ def _execute(gallery: Path, name: str, folder: Path) -> None:
         raise SystemExit(f"{type(error).__name__}: {error}") from None
     seconds = time.perf_counter() - started
     facts = variables["example_globals"].get("facts", {})
+    if not isinstance(facts, dict):
+        raise SystemExit(f"{name}: its facts are not a dictionary: {facts!r:.80}")
     result = {
         "seconds": round(seconds, 1),
         "outputs": [outputs[index] for index in recipe.code_blocks],

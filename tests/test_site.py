@@ -1,0 +1,369 @@
+"""This site: what its pages show was run, and what its README says is what CI does."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from conftest import PATH, REPOSITORY, Build, Project, copied
+from docutils import nodes
+from markdown_it import MarkdownIt
+from packaging.requirements import Requirement
+from recordings import environment, recipe, recording
+
+GALLERY = REPOSITORY / "gallery"
+RECIPES = recipe.find(GALLERY)
+PINS = environment.pins(REPOSITORY / "pyproject.toml")
+every_recipe = pytest.mark.parametrize("one", RECIPES, ids=[one.name for one in RECIPES])
+
+#: What is made, and what a tool keeps: no part of the project.
+MADE = ("build", "recipes", "__pycache__", ".git", ".venv", ".builder", ".*_cache")
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """The project's own files."""
+    for path in sorted(folder.iterdir()):
+        if any(path.match(pattern) for pattern in MADE):
+            continue
+        if path.is_dir():
+            yield from files_below(path)
+        else:
+            yield path
+
+
+FILES = [*files_below(REPOSITORY)]
+
+
+# -- code on pages ----------------------------------------------------------------------
+
+#: The commands that pages and the README may show without a recipe behind them.
+COMMANDS = (
+    r"make [a-z]+( (RECIPE|PYTHON)=\S+)*",
+    r"python gallery/\S+\.py",
+    re.escape(environment.CUDA_WHEEL),
+)
+
+
+def command_problems(text: str) -> list[str]:
+    """What of a console block is no known command."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    known = re.compile(rf"\$ ({'|'.join(COMMANDS)})")
+    return [f"unknown command: {line}" for line in lines if not known.fullmatch(line)]
+
+
+def code_problems(page: nodes.document, run: set[Path]) -> list[str]:
+    """The code blocks of a page that come from no file that is run, and do not say why."""
+    problems = []
+    for block in page.findall(nodes.literal_block):
+        start = block.astext()[:60]
+        captions = [it.astext() for it in block.parent.findall(nodes.caption)]
+        if source := block.get("source"):
+            if Path(source).resolve() not in run:
+                problems.append(f"{source} is not run: {start}")
+        elif "untested" in block["classes"]:
+            if block.parent.get("literal_block") is None or not any(captions):
+                problems.append(f"untested, and no caption says why: {start}")
+        elif block.get("language") == "console":
+            problems += command_problems(block.astext())
+        elif "recorded" not in block["classes"]:
+            problems.append(f"not from a file that is run: {start}")
+    return problems
+
+
+def run_files(gallery: Path) -> set[Path]:
+    """Every recipe and every companion."""
+    recipes = recipe.find(gallery)
+    files = [path for one in recipes for path in (one.path, *one.companions.values())]
+    return {path.resolve() for path in files}
+
+
+def pages(built: Build) -> dict[str, nodes.document]:
+    """The pages of a build that sphinx-gallery did not make."""
+    folder = built.pages / ".doctrees"
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.doctree")}
+    return {
+        name: pickle.loads(path.read_bytes())
+        for name, path in sorted(found.items())
+        if not name.startswith("recipes/")
+    }
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, Build]]:
+    """This site, built strictly from a copy of what it is made of."""
+    source = tmp_path_factory.mktemp("site")
+    for name in ("docs", "gallery"):
+        shutil.copytree(REPOSITORY / name, source / name, ignore=shutil.ignore_patterns(*MADE))
+    for name in ("conf.py", "pyproject.toml"):
+        shutil.copy(REPOSITORY / name, source)
+    with copied(source, tmp_path_factory.mktemp("copy")) as project:
+        yield project, project.build(strict=True)
+
+
+def test_every_code_block_comes_from_a_file_that_is_run(site: tuple[Project, Build]) -> None:
+    project, built = site
+    run = run_files(project.path("gallery"))
+    problems = {name: code_problems(page, run) for name, page in pages(built).items()}
+    assert {name: found for name, found in problems.items() if found} == {}
+
+
+def test_every_include_finds_its_part_of_the_file(site: tuple[Project, Build]) -> None:
+    sentences = r"(?:pattern not found|Object named|Include file).*"
+    assert re.findall(sentences, site[1].warnings) == []
+
+
+def test_every_fact_resolves(site: tuple[Project, Build]) -> None:
+    assert re.findall(r".*fact '.*", site[1].warnings) == []
+    assert [
+        name for name, page in pages(site[1]).items() if "(not recorded)" in page.astext()
+    ] == []
+
+
+def test_the_site_quotes_facts(site: tuple[Project, Build]) -> None:
+    quoted = [it for page in pages(site[1]).values() for it in page.findall(nodes.inline)]
+    assert len([it for it in quoted if "fact" in it["classes"]]) > 10
+
+
+REFUSED = {
+    "fence": "```python\nx = 1\n```",
+    "fence without a language": "```\nx = 1\n```",
+    "indented": "    x = 1",
+    "code-block": "```{code-block} cpp\nint x;\n```",
+    "file that is not run": "```{literalinclude} ../conf.py\n```",
+    "file that is no companion": "```{literalinclude} ../gallery/small/stray.txt\n```",
+    "untested without a reason": "```{code-block} python\n:class: untested\nx = 1\n```",
+    "unknown command": "```console\n$ make test\n$ rm -rf build\n```",
+    "output of a command": "```console\n$ make test\n3 passed\n```",
+    "in a note": "````{note}\n```python\nx = 1\n```\n````",
+}
+ACCEPTED = {
+    "recipe": "```{literalinclude} ../gallery/small/sums.py\n```",
+    "companion": "```{literalinclude} ../gallery/small/sums/data.txt\n:caption: Data\n```",
+    "recorded": "```{recorded} small/sums:error\n```",
+    "untested with a reason": "```{code-block} python\n:class: untested\n:caption: Why\nx = 1\n```",
+    "commands": "```console\n$ make test\n$ python gallery/small/sums.py\n```",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted"),
+    [*((it, False) for it in REFUSED.values()), *((it, True) for it in ACCEPTED.values())],
+    ids=[*REFUSED, *ACCEPTED],
+)
+def test_the_check_of_code_blocks_tells_run_from_not_run(
+    project: Project, text: str, accepted: bool
+) -> None:
+    project.write("gallery/small/stray.txt", "")
+    project.write("docs/index.md", f"# Small\n\nText.\n\n{text}\n")
+    page = pages(project.build())["index.doctree"]
+    assert bool(code_problems(page, run_files(project.path("gallery")))) != accepted
+
+
+# -- the README and CI ------------------------------------------------------------------
+
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+TEXTS = [path for path in FILES if path.suffix == ".md"]
+
+
+def readme_blocks(section: str = "") -> list[str]:
+    """The code blocks of the README, or of one of its sections."""
+    text = README.partition(f"## {section}\n")[2].partition("\n## ")[0] if section else README
+    return [it.content for it in MarkdownIt().parse(text) if it.type in ("fence", "code_block")]
+
+
+def test_the_readme_shows_commands_only() -> None:
+    assert [problem for block in readme_blocks() for problem in command_problems(block)] == []
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    *_, last = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8").strip().splitlines()
+    assert readme_blocks("Test") == [f"$ {last}\n"]
+    assert last == "make test"
+
+
+def test_ci_can_be_run() -> None:
+    assert os.access(REPOSITORY / ".ci" / "run", os.X_OK)
+
+
+def test_every_target_that_is_named_exists() -> None:
+    found = {it for path in TEXTS for it in re.findall(r"(?:`|\$ )make ([a-z]+)", path.read_text())}
+    assert {"html", "test", "check", "record", "verify"} <= found | {"check"}
+    environ = {key: it for key, it in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
+    for target in sorted(found):
+        command = ["make", "-n", target, "PYTHON=python3"]
+        done = subprocess.run(command, cwd=REPOSITORY, env=environ, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_every_recipe_that_is_named_exists() -> None:
+    names = {one.name for one in RECIPES}
+    for path in TEXTS:
+        text = path.read_text(encoding="utf-8")
+        named = re.findall(r"RECIPE=([\w/]+)|gallery/(\w+/\w+)\.py", text)
+        assert {either or other for either, other in named} <= names, path
+
+
+def test_the_readme_says_the_license() -> None:
+    assert "BSD-3-Clause" in README
+    assert "Redistribution and use" in (REPOSITORY / "LICENSE").read_text(encoding="utf-8")
+
+
+# -- recipes ----------------------------------------------------------------------------
+
+#: What a recipe needs by the folder it is in, and what it must not need.
+NEEDS = {
+    "python": ({"executorch", "cuda"}, set()),
+    "cpp": ({"executorch", "cuda", "cpp"}, set()),
+    "anywhere": (set(), {"cuda"}),
+}
+
+
+@every_recipe
+def test_a_recipe_declares_its_needs(one: recipe.Recipe) -> None:
+    needed, excluded = NEEDS[one.path.parent.name]
+    assert one.needs
+    assert needed <= set(one.needs)
+    assert not excluded & set(one.needs)
+
+
+def start(python: list[str], one: recipe.Recipe, folder: Path, path: str) -> list[str]:
+    """Run a recipe that lacks something in an empty folder; what is not as it should be."""
+    folder.mkdir(parents=True)
+    done = subprocess.run(
+        [*python, str(one.path)],
+        cwd=folder,
+        env=os.environ | {"PATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    problems = [] if done.returncode == 2 else [f"its exit status is {done.returncode}"]
+    if not re.fullmatch(r"[A-Z].{20,250}\n", done.stderr):
+        problems.append(f"it does not say one sentence: {done.stderr}")
+    return problems + [f"it printed {done.stdout}"] * bool(done.stdout) + os.listdir(folder)
+
+
+@every_recipe
+def test_a_recipe_without_any_package_says_what_it_lacks(
+    one: recipe.Recipe, tmp_path: Path
+) -> None:
+    assert start([sys.executable, "-I", "-S"], one, tmp_path / "folder", PATH) == []
+
+
+@pytest.fixture(scope="module")
+def starts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[list[str]]]]:
+    """Starts of all recipes that lack something here, by name; importing torch takes seconds.
+
+    Where a machine lacks nothing that a recipe needs, its compilers are taken away.
+    """
+    folder, none = tmp_path_factory.mktemp("starts"), str(tmp_path_factory.mktemp("none"))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = {}
+        for one in RECIPES:
+            can_run = not environment.unmet(one.needs)
+            if not can_run or {"cpp", "cuda"} & set(one.needs):
+                arguments = [sys.executable], one, folder / one.name, none if can_run else PATH
+                found[one.name] = pool.submit(start, *arguments)
+        yield found
+
+
+@every_recipe
+def test_a_recipe_says_what_this_machine_lacks(
+    one: recipe.Recipe, starts: dict[str, Future[list[str]]]
+) -> None:
+    if one.name not in starts:
+        pytest.skip("this machine has all that it needs, and it needs no command")
+    assert starts[one.name].result() == []
+
+
+# -- recordings -------------------------------------------------------------------------
+
+
+@every_recipe
+def test_the_committed_recording_is_current(one: recipe.Recipe) -> None:
+    status = recording.status(one, GALLERY / "recordings", PINS)
+    assert (status.state, status.reasons) == (recording.State.CURRENT, ())
+
+
+@every_recipe
+def test_a_recipe_that_needs_cuda_was_recorded_on_a_gpu(one: recipe.Recipe) -> None:
+    found = recording.read(GALLERY / "recordings", one.name)
+    assert found is not None
+    assert found.environment["executorch"]
+    assert bool(found.environment["gpu"] and found.environment["delegate"]) >= ("cuda" in one.needs)
+
+
+def test_every_file_among_the_recordings_belongs_to_one() -> None:
+    folder = GALLERY / "recordings"
+    named = set()
+    for one in RECIPES:
+        if found := recording.read(folder, one.name):
+            figures = (found.figure_path(folder, name) for name in found.figures)
+            named |= {recording.path_of(folder, one.name), *figures}
+    assert {path for path in folder.rglob("*") if path.is_file()} == named
+
+
+def test_recipes_that_run_anywhere_still_do_as_recorded() -> None:
+    names = [one.name for one in RECIPES if "cuda" not in one.needs]
+    assert "anywhere/host_rehearsal" in names
+    done = Project(REPOSITORY).process("verify", *names, "--jobs", "2")
+    assert done.status == 0, done.err
+
+
+# -- files ------------------------------------------------------------------------------
+
+
+def test_no_file_names_a_place_on_one_machine() -> None:
+    place = re.compile(r"/(?:work|root|home|opt)/\w+")
+    index = re.compile(r"pypi\.org|pythonhosted\.org|index-url[ =](?!https://download\.pytorch\.)")
+    found = {}
+    for path in FILES:
+        text = path.read_bytes().decode("utf-8", "ignore")
+        if hits := [*place.findall(text), *index.findall(text)]:
+            found[path.relative_to(REPOSITORY).as_posix()] = hits
+    assert found == {}
+
+
+def test_dependencies_are_declared_in_one_file() -> None:
+    names = ("requirements*", "constraints*", "setup.*", "Pipfile*", "environment.y*", "tox.ini")
+    assert [path for path in FILES if any(path.match(name) for name in names)] == []
+
+
+def test_every_version_that_is_named_is_the_pinned_one() -> None:
+    requirement = re.compile(rf"\b({'|'.join(PINS)})==(\d[\d.]*\d)(\.\*)?(\+\w+)?")
+    for path in FILES:
+        if path.suffix in (".py", ".md", ".rst", ".txt") and "tests" not in path.parts:
+            for name, version, *_ in requirement.findall(path.read_text(encoding="utf-8")):
+                assert PINS[name].contains(version), f"{path} names {name}=={version}"
+
+
+def test_documentation_needs_nothing_that_recipes_run_on() -> None:
+    groups = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["dependency-groups"]
+    names = {Requirement(line).name for line in groups["docs"]}
+    assert not names & PINS.keys()
+
+
+CPP_FILES = [str(path) for path in FILES if path.suffix in (".cpp", ".h", ".cu")]
+GATES = {
+    "ruff format": [sys.executable, "-m", "ruff", "format", "--check", "."],
+    "ruff check": [sys.executable, "-m", "ruff", "check", "."],
+    "mypy": [sys.executable, "-m", "mypy"],
+    "clang-format": ["clang-format", "--dry-run", "-Werror", *CPP_FILES],
+}
+
+
+@pytest.mark.parametrize("command", GATES.values(), ids=GATES)
+def test_the_code_passes(command: list[str]) -> None:
+    tool = shutil.which(command[0], path=PATH)
+    assert tool, f"{command[0]} is not installed; it is in the group `test`"
+    done = subprocess.run([tool, *command[1:]], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
