@@ -14,7 +14,7 @@ endif
 
 .DEFAULT_GOAL := html
 .DELETE_ON_ERROR:
-.PHONY: html check record verify test list doctor bench linkcheck serve clean lint pytest
+.PHONY: html check record verify test list doctor bench linkcheck serve clean pytest
 
 VENV := .venv
 BASE_PYTHON ?= python3
@@ -32,16 +32,16 @@ endif
 
 html: $(DOCS)  ## the whole site; never fails on recordings, but says what is not current
 	-@$(RECORDINGS) run --local
-	$(SPHINX) build/html
+	@$(SPHINX) build/html
 	@echo "The site is in build/html/index.html"
 
 check: $(DOCS)  ## the strict build: committed recordings only, a warning is an error
-	$(SPHINX) -b html -W --keep-going -n -D recordings_local= build/check
+	@$(SPHINX) -b html -W --keep-going -n -D recordings_local= build/check
 
-record:  ## run all recipes that this machine can, or RECIPE, and write their recordings
+record: $(DOCS)  ## run all recipes that this machine can, or RECIPE, and write their recordings
 	$(RECORDINGS) run $(RECIPE)
 
-verify:  ## run them again, write nothing, report differences
+verify: $(DOCS)  ## run them again, write nothing, report differences
 	$(RECORDINGS) verify $(RECIPE)
 
 list: $(DOCS)  ## every recipe and its state
@@ -53,7 +53,7 @@ doctor: $(DOCS)  ## what this machine can run, and what is missing for the rest
 test: pytest check  ## the README's test command
 
 pytest: $(TEST)
-	$(PYTHON) -m pytest $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -q $(PYTEST_ARGS)
 
 bench: $(DOCS)  ## build times, page weights, run times: a table
 	@$(PYTHON) tests/bench.py

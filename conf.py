@@ -25,7 +25,6 @@ extensions = [
 myst_enable_extensions = ["colon_fence", "deflist", "smartquotes"]
 myst_heading_anchors = 3
 exclude_patterns = ["_ext", "recipes/**/*.ipynb"]
-templates_path = ["docs/_templates"]
 
 # Recipes are run by `python -m recordings run`; pages show what was recorded.
 sphinx_gallery_conf = {
