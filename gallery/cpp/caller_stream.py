@@ -8,6 +8,7 @@ waits for that stream before it reads the result.
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "cpp", "unplanned", "streams", "failure"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/unplanned.svg"
 
 import os
 import re

@@ -9,6 +9,7 @@ time: a replay copies the input and the output, within the device.
 
 # sphinx_gallery_tags = ["executorch", "cuda", "cpp", "unplanned", "copies", "cost"]
 # sphinx_gallery_companions = ["trace_copies"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/unplanned.svg"
 
 import os
 import re

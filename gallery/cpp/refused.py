@@ -7,6 +7,7 @@ makes each mistake once. Three are refused, each at another step. The label is n
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "cpp", "planned", "unplanned", "failure"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/refused.svg"
 
 import copy
 import os

@@ -9,6 +9,7 @@ The alternative is to copy each result out of the program's own buffer.
 
 # sphinx_gallery_tags = ["executorch", "cuda", "cpp", "unplanned", "planned", "lifetime", "cost"]
 # sphinx_gallery_companions = ["trace_copies"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/unplanned.svg"
 
 import copy
 import os

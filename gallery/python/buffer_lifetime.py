@@ -7,6 +7,7 @@ buffer and which are the buffer itself, what overwrites it, what frees it, and w
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "lifetime", "cost"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/planned.svg"
 
 import inspect
 import json

@@ -8,6 +8,7 @@ caller's buffer, which should have that size too.
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "cpp", "python", "planned", "unplanned", "failure"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/planned.svg"
 
 import copy
 import os

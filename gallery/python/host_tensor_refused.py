@@ -8,6 +8,7 @@ tensor is misread.
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "failure"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/refused.svg"
 
 import json
 import re

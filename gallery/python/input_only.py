@@ -8,6 +8,7 @@ caller's CUDA tensor and returns a host tensor. One copy is left, of the output.
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "copies", "failure"]
 # sphinx_gallery_companions = ["unplanned_from_python"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/input_only.svg"
 
 import copy
 import re

@@ -8,6 +8,7 @@ a clone is the caller's, and the program's own buffer is overwritten by the next
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "interop"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/planned.svg"
 
 import shutil
 import sys

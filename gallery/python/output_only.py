@@ -8,6 +8,7 @@ and returns a CUDA tensor. One copy is left, of the input.
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "copies", "planned", "failure"]
 # sphinx_gallery_companions = ["unplanned_from_python"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/output_only.svg"
 
 import copy
 import re

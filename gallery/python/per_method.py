@@ -8,6 +8,7 @@ two of them silent.
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "copies", "failure"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/planned.svg"
 
 import copy
 import shutil

@@ -8,6 +8,7 @@ export every link of the chain is a copy to the host and one back.
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "copies", "cost"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/planned.svg"
 
 import shutil
 import sys

@@ -8,6 +8,7 @@ shows why, and the setting that is missing.
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "failure"]
 # sphinx_gallery_companions = ["host_tensor_refused"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/refused.svg"
 
 import copy
 import json

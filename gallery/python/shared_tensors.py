@@ -9,6 +9,7 @@ all of them stay on the device.
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "failure"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/input_only.svg"
 
 import shutil
 import sys

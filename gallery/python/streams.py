@@ -8,6 +8,7 @@ recipe shows what goes wrong otherwise, and the waits that make it right.
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "streams"]
+# sphinx_gallery_thumbnail_path = "_static/shapes/planned.svg"
 
 import shutil
 import sys
