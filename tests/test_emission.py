@@ -304,3 +304,13 @@ def test_an_input_returned_unchanged_is_one_value(lowered: EdgeProgramManager) -
 def test_an_input_that_the_delegate_uses_twice_has_one_user(lowered: EdgeProgramManager) -> None:
     (plan,) = emit(lower(forward=lambda x: x * torch.relu(x)), True, True).execution_plan
     assert (inputs(plan), outputs(plan)) == (["unplanned, device"], [DEVICE])
+
+
+def test_the_python_bindings_hand_over_no_output() -> None:
+    """Why an unplanned output is not for Python; 1.6 is said to change it."""
+    from executorch.extension.pybindings import _C
+    from executorch.runtime import Method
+
+    loaders = [Method, *(it for it in vars(_C).values() if isinstance(it, type))]
+    assert {"ExecuTorchModule", "ExecuTorchMethod"} <= {it.__name__ for it in loaders}
+    assert [it for it in loaders if any("set_output" in name for name in dir(it))] == []

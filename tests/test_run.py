@@ -52,8 +52,8 @@ FAILURES = {
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         + PRINTS
         + "time.sleep(60)",
-        ("took more than 3 s and was killed", "before the end"),
-        limit="3",
+        ("took more than 5 s and was killed", "before the end"),
+        limit="5",
     ),
     "segfaults": Failure(
         PRINTS + "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)",
@@ -244,7 +244,7 @@ def test_a_child_left_behind_is_gone_after_the_run(
 ) -> None:
     lock = tmp_path / "lock"
     project.recipe("small/sums", CHILD.format(lock=str(lock)) + ending)
-    done = project.command("run", "small/sums", "--limit", "3")
+    done = project.command("run", "small/sums", "--limit", "5")
     assert done.status == status
     with lock.open() as stream:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while the child holds it

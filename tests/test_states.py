@@ -244,6 +244,15 @@ def test_an_old_thumbnail_goes_with_the_figures_it_was_made_of(project: Project)
     assert thumbnail.read_bytes() != drawn
 
 
+@pytest.mark.parametrize("code", ["total = = 1", "total = (1"])
+def test_a_recipe_that_is_not_python_stops_a_build_by_its_name(project: Project, code: str) -> None:
+    project.recipe("small/sums", code)
+    built = project.build()
+    assert built.status != 0
+    assert "gallery/small/sums.py: " in built.warnings
+    assert "SyntaxError" in built.warnings
+
+
 # -- local recordings -------------------------------------------------------------------
 
 

@@ -25,8 +25,8 @@ if not find_spec("matplotlib"):
 #
 # The CUDA exporter compiles the model for a GPU. Planning and copies depend on one entry of what it
 # hands on: ``target_device``. A partitioner that gives the whole model to an empty delegate with
-# that entry needs no GPU. :doc:`/recipes/python/configuration_matrix` makes the same checks on what
-# the CUDA exporter writes.
+# that entry needs no GPU. :doc:`/recipes/python/configuration_matrix` checks placement and copies
+# of what the CUDA exporter writes.
 
 import copy
 import itertools
@@ -200,8 +200,8 @@ for row in trapped:
 # What is reserved
 # ----------------
 #
-# A tensor of this model has 1024 bytes. The default reserves three of them: one on the host, which
-# the input and the output use in turn, and two on the device. The unplanned shape reserves nothing.
+# A tensor of this model has 1024 bytes. The default reserves three of them: one on the host, and
+# two on the device. The unplanned shape reserves nothing.
 
 by_name = {(row["skip"], row["alloc"]): row for row in settings}
 default, planned = by_name["none", "both"], by_name["both", "output"]

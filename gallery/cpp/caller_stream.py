@@ -148,7 +148,7 @@ assert caller.stdout.splitlines()[:5] == [
 # Use a CUDA graph or a stream of your own
 # ----------------------------------------
 #
-# The delegate can capture a CUDA graph and replay it, but only on the stream that it made. A
+# The delegate can capture a CUDA graph and replay it, but not on a stream of the caller's. A
 # program that is loaded with the option is refused while a guard is active, and runs without one.
 
 

@@ -3,7 +3,7 @@ Replay a program as a CUDA graph
 ================================
 
 The delegate can capture what a program launches once, as a CUDA graph, and replay it in every
-later call, which helps a program of many small kernels. The caller's buffers may be others each
+later call, which helps this program of many small kernels. The caller's buffers may be others each
 time: a replay copies the input and the output, within the device.
 """
 
@@ -106,12 +106,12 @@ write_program(work / "named", [method_name])
 # Build the caller
 # ----------------
 #
-# The option is one for the whole process, and counts for the programs that are loaded after it.
+# The option is set on the backend, before the program is loaded.
 #
 # .. literalinclude:: /../gallery/cpp/cuda_graph/main.cpp
 #    :language: cpp
 #
-# What happens in a call is shown by a small library that stands before the CUDA runtime.
+# What happens in a call is shown by a small library that is loaded in front of the CUDA runtime.
 #
 # .. literalinclude:: /../gallery/cpp/trace_copies/trace_copies.cpp
 #    :language: cpp
@@ -200,8 +200,8 @@ assert graph_ms < plain_ms, (graph_ms, plain_ms)
 # Leave the method's name out
 # ---------------------------
 #
-# The same program without the compile spec has no method that the option could name. Nothing says
-# so: the option is accepted, and each execution is a plain one.
+# The same program without the compile spec has no method that the option could name. No call
+# fails: the option is accepted, and each execution is a plain one.
 
 write_program(work / "unnamed", [])
 unnamed = trace("unnamed", "--cuda-graph")

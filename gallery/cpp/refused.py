@@ -3,7 +3,7 @@ See which mistakes a C++ caller is told about
 =============================================
 
 Shared memory arenas, a buffer that is too small, host memory, a wrong device label: a C++ caller
-makes each mistake once. Three are refused, each at another step. The label is not looked at.
+makes each mistake once. Three are refused, each at another step. The label made no difference.
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "cpp", "planned", "unplanned", "failure"]
@@ -171,7 +171,7 @@ assert small_message == "buffer size: 512 is smaller then expected tensor size: 
 # Host memory
 # -----------
 #
-# ``set_output`` takes host memory without a word. The delegate looks at the pointer when it
+# ``set_output`` takes host memory without an error. The delegate looks at the pointer when it
 # executes the program, and refuses it there. Tensor 1 is the output, because the delegate counts
 # its inputs first.
 
@@ -191,8 +191,8 @@ assert host_message == (
 # --------------------
 #
 # The caller's memory is on ``cuda:0``. Its tensors say ``cuda:1`` the first time. The second time
-# they say nothing, which ``from_blob`` takes for the CPU. Both work: only the pointer and the shape
-# count.
+# they say nothing, which ``from_blob`` takes to mean the CPU. Both work: the label made no
+# difference. This machine has one GPU, so no memory was on another one.
 
 labels = {name: find(rf"{name}: (.*)", caller.stdout) for name in ("label cuda:1", "no label")}
 for name, steps in labels.items():

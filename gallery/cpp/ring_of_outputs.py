@@ -105,7 +105,7 @@ write_program(lowered, work / "planned", alloc_graph_output=True)
 # .. literalinclude:: /../gallery/cpp/ring_of_outputs/main.cpp
 #    :language: cpp
 #
-# The copies are counted by a small library that stands before the CUDA runtime.
+# The copies are counted by a small library that is loaded in front of the CUDA runtime.
 #
 # .. literalinclude:: /../gallery/cpp/trace_copies/trace_copies.cpp
 #    :language: cpp

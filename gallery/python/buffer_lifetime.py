@@ -132,7 +132,7 @@ overwritten = not torch.equal(alias, clone)
 print("the alias has the second result, the clone has the first")
 
 # %%
-# Each loaded module has a buffer of its own, also when both come from one file.
+# Each loaded module has a buffer of its own, even when both come from one file.
 
 other = _load_for_executorch(*paths)
 other_alias = other.forward([x[0]], clone_outputs=False)[0]

@@ -100,8 +100,8 @@ print("in:", x.device, "out:", result.device)
 # Count the copies
 # ----------------
 #
-# The profiler sees every copy that CUDA runs: the input to the device, the output to the host, and
-# one within the device, from the delegate's own result into the program's buffer.
+# The profiler sees the program's copies: the input to the device, the output to the host, and one
+# within the device.
 
 from torch.profiler import ProfilerActivity, profile
 

@@ -2,7 +2,7 @@
 Run batches of different sizes
 ==============================
 
-A program with a dynamic dimension takes every size up to its upper bound. A planned output has a
+A program with a dynamic dimension takes sizes up to its upper bound. A planned output has a
 buffer of the upper bound's size, and each result is at its start. An unplanned output goes to the
 caller's buffer, which should have that size too.
 """
@@ -148,7 +148,7 @@ assert len(addresses) == 1
 # More rows than the upper bound
 # ------------------------------
 #
-# Nine rows are refused, before anything is computed. It is an exception, and the program can be
+# Nine rows are refused. It is an exception, and the program can be
 # called again. ``redirect_stderr`` catches what the runtime logs.
 
 import contextlib
@@ -224,7 +224,7 @@ torch.testing.assert_close(results.view(-1, 64).double(), wanted, **tolerance)
 # %%
 # ``set_output`` compares the buffer with the shape that the output has at that time: the upper
 # bound at first, then the shape of the execution before. After one row it accepts a buffer of one
-# row, also if the next input has eight. So it is up to the caller: a buffer of the upper bound's
+# row, even if the next input has eight. So it is up to the caller: a buffer of the upper bound's
 # size is always large enough.
 
 small_message = find(r"(buffer size: .*)", caller.stderr)

@@ -3,7 +3,7 @@ Keep only the input on the GPU
 ==============================
 
 The input is on the GPU already, and the result is needed on the host: the program reads the
-caller's CUDA tensor and returns a host tensor. One copy is left, of the output.
+caller's CUDA tensor and returns a host tensor. One copy through the host is left, of the output.
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "copies", "failure"]

@@ -2,8 +2,8 @@
 Hand the result to CuPy, JAX and PyTorch
 ========================================
 
-The result is a PyTorch tensor in device memory, so any library that speaks DLPack or the CUDA array
-interface takes it without a copy. Who may keep it, and until when, depends on whose memory it is:
+The result is a PyTorch tensor in device memory. CuPy, JAX and PyTorch take it without a copy, by
+DLPack or the CUDA array interface. Who may keep it, and until when, depends on whose memory it is:
 a clone is the caller's, and the program's own buffer is overwritten by the next execution.
 """
 
@@ -161,8 +161,8 @@ print("PyTorch by DLPack:", again.device)
 # How long the array is valid
 # ---------------------------
 #
-# By default ``forward`` returns a clone. An array made of it keeps the clone's memory, also when
-# the tensor itself is gone and the program runs again.
+# By default ``forward`` returns a clone. An array made by DLPack keeps the clone's memory, even
+# when the tensor itself is gone and the program runs again.
 
 address = result.data_ptr()
 del result, again, by_interface
@@ -191,8 +191,8 @@ print("the array of the program's buffer, now: ", [f"{value:.3f}" for value in a
 # To JAX
 # ------
 #
-# JAX arrays are immutable, so JAX gets a clone, never the program's own buffer. Without the setting
-# below JAX reserves most of the device's memory for itself when it starts.
+# JAX arrays are immutable, so JAX gets a clone, never the program's own buffer. The setting below
+# keeps JAX from reserving device memory for itself when it starts.
 
 import os
 

@@ -3,7 +3,7 @@ Keep only the output on the GPU
 ===============================
 
 The input comes from the host, and the GPU goes on with the result: the program takes a host tensor
-and returns a CUDA tensor. One copy is left, of the input.
+and returns a CUDA tensor. One copy through the host is left, of the input.
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "copies", "planned", "failure"]

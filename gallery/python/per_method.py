@@ -3,8 +3,8 @@ Mix methods with and without copies
 ===================================
 
 One program has two methods. ``step`` keeps its tensors on the GPU, ``report`` takes and returns
-host tensors. A dictionary by method name says which is which, and three mistakes in it are shown,
-two of them silent.
+host tensors. A dictionary by method name says which is which, and three mistakes are shown, two
+of them silent.
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "copies", "failure"]

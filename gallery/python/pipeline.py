@@ -3,7 +3,7 @@ Chain two programs on the device
 ================================
 
 The result of one program is the input of the next. Where both are device-resident, it stays in
-device memory all the way: a chain of any length copies nothing through the host. With the default
+device memory all the way: the chain copies nothing through the host. With the default
 export every link of the chain is a copy to the host and one back.
 """
 
@@ -120,8 +120,8 @@ print("in:", x.device, "between:", between.device, "out:", result.device)
 # ------------------------------
 #
 # By default ``forward`` returns a clone. The second program can read the first one's buffer
-# instead. Each program runs on a CUDA stream of its own, and the two streams do not wait for each
-# other, so the first program has to be done before the second one starts.
+# instead. Each program runs on a CUDA stream of its own, and nothing here makes the two streams
+# wait for each other, so the first program has to be done before the second one starts.
 
 # [without_clone]
 between = first.forward([x], clone_outputs=False)[0]

@@ -124,9 +124,8 @@ print("Runtime.load_program:", result.device, result.dtype)
 # Count the copies
 # ----------------
 #
-# The profiler sees every copy that CUDA runs. None of them is to or from the host. The copies
-# within the device are the delegate's, into the planned buffer, and the clone that the bindings
-# return.
+# The profiler sees the program's copies. None of them is to or from the host. Of the copies within
+# the device, one is the clone that the bindings return.
 
 from torch.profiler import ProfilerActivity, profile
 
@@ -184,7 +183,7 @@ print("four calls, four buffers, all values right")
 # Use another data type
 # ---------------------
 #
-# Nothing in the shape depends on the data type. A pointwise model in bfloat16 rounds once, so its
+# The same export works for bfloat16. A pointwise model in bfloat16 rounds once, so its
 # values are within 2\ :sup:`-8` of float64.
 
 

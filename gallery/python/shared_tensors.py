@@ -2,9 +2,9 @@
 Share a tensor between delegate, host and caller
 ================================================
 
-A model whose operators all run on the GPU keeps its results there. A result that an operator on
-the host reads too comes back on the host, and an input that is also returned cannot be passed in
-device memory at all. This recipe shows where each result is, and how to write the model so that
+Results that only the caller uses stay on the device. A result that an operator on the host reads
+too comes back on the host, and the exporter refuses to leave out the copy of an input that is also
+returned. This recipe shows where each result is, and how to write the model so that
 all of them stay on the device.
 """
 
@@ -197,8 +197,8 @@ assert shared_devices["forward"] == {
 #
 # The program above has memory for its input, from the default ``alloc_graph_input=True``. Without
 # it, the returned input is an output that has no memory either, and the bindings supply some.
-# ``forward`` supplies it before it passes the input, which replaces it. ``Method.execute`` supplies
-# it after: the program sees zeros in place of its input, and computes all its results from them.
+# Through ``Method.execute`` the program then sees zeros in place of its input, without an error,
+# and computes all its results from them. ``forward`` is right.
 
 unplanned_input = Path(work.name, "unplanned_input")
 write_program(shared, unplanned_input, skip_h2d=False, alloc_graph_input=False)

@@ -2,9 +2,10 @@
 Read the result on your own CUDA stream
 =======================================
 
-A program runs on a CUDA stream of its own, and ``forward`` returns before the GPU is done. Work on
-PyTorch's default stream is in order with the program. Any other stream has to wait for it: this
-recipe shows what goes wrong otherwise, and the waits that make it right.
+A program whose tensors stay on the device runs on a CUDA stream of its own, and ``forward`` returns
+before the GPU is done. Work on PyTorch's default stream is in order with the program. A
+``torch.cuda.Stream`` has to wait for it: this recipe shows what goes wrong otherwise, and the waits
+that make it right.
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "streams"]
@@ -135,8 +136,8 @@ print("in a side stream's context: the program on its own stream, the clone on t
 # When the result is there
 # ------------------------
 #
-# To show what is not in order, the default stream gets work that takes about 0.1 s: the program
-# waits for that work before it starts, and ``forward`` returns long before. ``torch.cuda._sleep``
+# To show what is not in order, the default stream gets long work: the program waits
+# for that work before it starts, and ``forward`` returns long before. ``torch.cuda._sleep``
 # spins on the GPU for a number of clock cycles.
 #
 # The result is the program's own buffer, which still holds what the execution before wrote. A side

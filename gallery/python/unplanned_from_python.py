@@ -138,8 +138,7 @@ assert set(messages.values()) == {
 #
 # The message is about tensor 1. The delegate counts its inputs, then its outputs, so with one
 # input tensor 1 is the output. The bindings ask the program which outputs it has planned, and
-# allocate the others themselves: in host memory, for every program. The delegate looks at the
-# pointer before it computes, and refuses it.
+# allocate the others themselves, in host memory. The delegate refuses the pointer.
 #
 # The planned program has its output on the device already, and both loaders call it.
 

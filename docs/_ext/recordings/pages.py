@@ -131,6 +131,8 @@ def stamp_text(of: Recipe, one: Recording) -> str:
             parts.append(f"{label} {Version(where[key]).base_version}")
     if on_device:
         parts.append(f"CUDA {where['cuda']}")
+        if (where.get("delegate") or {}).get("from") == "source":
+            parts.append("delegate from source")
     parts += [one.date, f"{one.seconds:.0f} s"]
     return " · ".join(parts)
 

@@ -34,8 +34,11 @@ int main(int argc, char** argv) {
   const bool set_output = argc > 4 && std::string_view(argv[4]) == "--set-output";
 
   std::array<Values, 2> inputs{};
-  std::ifstream(argv[2], std::ios::binary)
-      .read(reinterpret_cast<char*>(inputs.data()), sizeof(inputs));
+  std::ifstream source(argv[2], std::ios::binary);
+  if (!source.read(reinterpret_cast<char*>(inputs.data()), sizeof(inputs))) {
+    std::fprintf(stderr, "cannot read two inputs from %s\n", argv[2]);
+    return 1;
+  }
   std::ofstream file(argv[3], std::ios::binary);
 
   Module module(argv[1]);

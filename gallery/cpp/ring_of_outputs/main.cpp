@@ -83,7 +83,7 @@ void ExecuteAndCopy(Module& module, float* input, float* output) {
   Check("forward", result.error());
   if (output != nullptr) {
     const float* data = result->at(0).toTensor().const_data_ptr<float>();
-    // The default stream waits for the delegate's, and the delegate's for the default stream.
+    // The legacy default stream and the delegate's stream wait for each other.
     Check(cudaMemcpyAsync(output, data, kBytes, cudaMemcpyDeviceToDevice));
   }
 }

@@ -1,5 +1,5 @@
-// Prints every copy that a program asks the CUDA runtime for, and every graph that it captures or
-// launches.
+// Prints the copies that a program asks the CUDA runtime for, through cudaMemcpy and
+// cudaMemcpyAsync, and the graphs that it captures or launches.
 //
 //   LD_PRELOAD=libtrace_copies.so PROGRAM
 

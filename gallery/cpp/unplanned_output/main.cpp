@@ -70,7 +70,10 @@ int main(int argc, char** argv) {
 
   Module module(program, weights);
   for (int i = 0; i < 2; ++i) {
-    inputs.read(reinterpret_cast<char*>(host.data()), sizeof(host));
+    if (!inputs.read(reinterpret_cast<char*>(host.data()), sizeof(host))) {
+      std::fprintf(stderr, "cannot read input %d from %s\n", i + 1, argv[3]);
+      return 1;
+    }
     Check(cudaMemcpy(input, host.data(), sizeof(host), cudaMemcpyHostToDevice));
 
     // [call]
@@ -93,7 +96,7 @@ int main(int argc, char** argv) {
     std::printf("execution %d: device memory: %s, caller's buffer: %s\n", i + 1,
                 YesNo(IsDeviceMemory(data[i])), YesNo(data[i] == outputs[i]));
     for (int k = 0; k <= i; ++k) {
-      // This copy waits for the delegate's stream, so it sees the finished result.
+      // This copy runs on the legacy default stream, which waits for the delegate's stream.
       Check(cudaMemcpy(host.data(), data[k], sizeof(host), cudaMemcpyDeviceToHost));
       results.write(reinterpret_cast<const char*>(host.data()), sizeof(host));
     }

@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
     const float* const data = result->at(0).toTensor().const_data_ptr<float>();
     cudaPointerAttributes attributes{};
     Check(cudaPointerGetAttributes(&attributes, data));
-    // This copy waits for the delegate's stream, so it sees the finished result.
+    // This copy runs on the legacy default stream, which waits for the delegate's stream.
     Check(cudaMemcpy(found.data(), data, sizeof(found), cudaMemcpyDefault));
     memory = attributes.type == cudaMemoryTypeDevice ? "device" : "host";
     buffer = data == output ? "caller" : "program";
