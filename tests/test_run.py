@@ -7,7 +7,9 @@ import io
 import itertools
 import os
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from conftest import MACHINE, Finished, Project, copied
+from conftest import MACHINE, PACKAGE, Finished, Project, copied
 from recordings import recording
 from recordings.recipe import load, sha256
 from recordings.recording import Recording
@@ -248,6 +250,27 @@ def test_a_child_left_behind_is_gone_after_the_run(
     assert done.status == status
     with lock.open() as stream:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while the child holds it
+
+
+def test_an_interrupt_ends_all_runs_and_leaves_the_recordings(
+    project: Project, tmp_path: Path
+) -> None:
+    for name in ("sums", "curve"):
+        code = f"from pathlib import Path\nPath({str(tmp_path / name)!r}).touch()\nimport time\n"
+        project.recipe(f"small/{name}", code + "time.sleep(60)")
+    before = project.files()
+    command = [sys.executable, "-m", "recordings", "--root", str(project.root), "run"]
+    environ = os.environ | {"PYTHONPATH": str(PACKAGE)}
+    with subprocess.Popen(
+        [*command, "--jobs", "2"], env=environ, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        while not all((tmp_path / name).exists() for name in ("sums", "curve")):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+        assert "stopped" in process.stderr.read()
+    assert project.files() == before
 
 
 def test_a_run_records_what_came_out_and_where(project: Project) -> None:

@@ -17,7 +17,7 @@ from recordings import compare, environment, recording
 from recordings.pages import stamp_text
 from recordings.recipe import NEEDS, Recipe, RecipeError, find, load
 from recordings.recording import State
-from recordings.run import LIMIT_S, NeedsNotMetError, RunFailedError, run
+from recordings.run import LIMIT_S, NeedsNotMetError, RunFailedError, run, stop_all
 
 #: A recipe compiles and calls with several threads.
 JOBS = max(1, (os.cpu_count() or 1) // 3)
@@ -57,6 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (RecipeError, ValueError) as error:
         print(f"recordings: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("recordings: stopped; what was not recorded yet is as it was", file=sys.stderr)
+        return 130
 
 
 class Project:
@@ -168,7 +171,12 @@ def _each(recipes: list[Recipe], do: Callable[[Recipe], list[str]], jobs: int) -
     together = [recipe for recipe in able if not recipe.runs_alone]
     alone = [recipe for recipe in able if recipe.runs_alone]
     with ThreadPoolExecutor(jobs) as pool:
-        done = [*pool.map(attempt, together), *map(attempt, alone)]
+        try:
+            done = [*pool.map(attempt, together), *map(attempt, alone)]
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop_all()
+            raise
     failed = done.count(False)
     print(
         f"{len(done) - failed} of {len(recipes)} recipes done, {failed} failed,"

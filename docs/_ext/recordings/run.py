@@ -35,6 +35,10 @@ REPORTED_LINES = 30
 PAGES = "recipes"
 
 
+#: The process groups of the runs that go on now.
+_running: set[int] = set()
+
+
 class RunFailedError(Exception):
     """A recipe did not run to its end; the message says how it ended and what it printed."""
 
@@ -87,6 +91,12 @@ def run(recipe: Recipe, limit_s: float = LIMIT_S, limit_bytes: int = LIMIT_BYTES
     return Run(recording, figures)
 
 
+def stop_all() -> None:
+    """Kill every run that goes on: each ends as one that failed."""
+    for group in list(_running):
+        _kill(group)
+
+
 def _supervise(command: list[str], name: str, limit_s: float, limit_bytes: int) -> str:
     """Run `command` to its end within the limits; return what it printed.
 
@@ -104,6 +114,7 @@ def _supervise(command: list[str], name: str, limit_s: float, limit_bytes: int) 
         start_new_session=True,
     )
     assert process.stdout is not None
+    _running.add(process.pid)
     printed = bytearray()
     reader = threading.Thread(
         target=_read, args=(process.stdout, printed, limit_bytes, process.pid), daemon=True
@@ -119,6 +130,7 @@ def _supervise(command: list[str], name: str, limit_s: float, limit_bytes: int) 
         ) from None
     finally:
         _kill(process.pid)  # what it started and left behind goes with it
+        _running.discard(process.pid)
         reader.join(5)
     if len(printed) > limit_bytes:
         how = f"printed more than {limit_bytes // 1024} KiB and was killed"
