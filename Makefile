@@ -4,6 +4,10 @@
 #   make test                        the tests and the strict build
 #   make record RECIPE=caller/name   run recipes and write gallery/recordings
 #
+#   make check                       the strict build alone
+#   make doctor                      what this machine can run
+#   make verify, list, bench, serve, linkcheck, clean: see below
+#
 # PYTHON is the interpreter that all of this runs in. By default it is one in .venv, which is
 # set up on first use; where PYTHON is given, nothing is installed:
 #   make record PYTHON=python3
@@ -18,6 +22,7 @@ endif
 
 VENV := .venv
 BASE_PYTHON ?= python3
+PORT ?= 8000
 SPHINX = $(PYTHON) -m sphinx -q -j auto -c . docs
 RECORDINGS = $(PYTHON) -m recordings
 export PYTHONPATH := $(CURDIR)/docs/_ext$(if $(PYTHONPATH),:$(PYTHONPATH))
@@ -59,7 +64,7 @@ bench: $(DOCS)  ## build times, page weights, run times: a table
 	@$(PYTHON) tests/bench.py
 
 serve: html  ## look at the site
-	$(PYTHON) -m http.server --bind 127.0.0.1 --directory build/html 8000
+	$(PYTHON) -m http.server --bind 127.0.0.1 --directory build/html $(PORT)
 
 linkcheck: $(DOCS)  ## follow every external link; needs the network
 	$(SPHINX) -b linkcheck build/linkcheck

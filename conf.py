@@ -19,11 +19,13 @@ extensions = [
     "myst_parser",
     "sphinx_design",
     "sphinx_copybutton",
+    "sphinx.ext.extlinks",
     "recordings",
     "sphinx_gallery.gen_gallery",
 ]
 myst_enable_extensions = ["colon_fence", "deflist", "smartquotes"]
 myst_heading_anchors = 3
+extlinks = {"issue": ("https://github.com/pytorch/executorch/issues/%s", "#%s")}
 exclude_patterns = ["_ext", "recipes/**/*.ipynb"]
 
 # Recipes are run by `python -m recordings run`; pages show what was recorded.

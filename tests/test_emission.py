@@ -7,7 +7,10 @@ is recorded on a GPU.
 from __future__ import annotations
 
 import copy
+import importlib.util
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -314,3 +317,12 @@ def test_the_python_bindings_hand_over_no_output() -> None:
     loaders = [Method, *(it for it in vars(_C).values() if isinstance(it, type))]
     assert {"ExecuTorchModule", "ExecuTorchMethod"} <= {it.__name__ for it in loaders}
     assert [it for it in loaders if any("set_output" in name for name in dir(it))] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), {"InvalidArgument": 0x12, "NotSupported": 0x10, "InvalidState": 0x2}.items()
+)
+def test_an_error_has_the_name_that_pages_give_it(name: str, code: int) -> None:
+    (package,) = importlib.util.find_spec("executorch").submodule_search_locations
+    header = Path(package, "include/executorch/runtime/core/error.h").read_text()
+    assert int(re.search(rf"\b{name} = (0x\w+),", header)[1], 16) == code

@@ -50,6 +50,7 @@ COMMANDS = (
     r"make [a-z]+( (RECIPE|PYTHON)=\S+)*",
     r"python gallery/\S+\.py",
     re.escape(environment.CUDA_WHEEL),
+    r"python3 -m pip install --group docs --group run",
 )
 
 

@@ -274,9 +274,31 @@ def test_a_local_recording_is_shown_and_marked_in_a_lenient_build(project: Proje
     project.command("run", "--local")
     built = project.build()
     text = built.text("recipes/small/sums")
-    assert (built.status, built.warnings) == (0, "")
+    assert built.status == 0
     assert "the sum is 4" in text
     assert "s · this machine, not recorded" in text
+
+
+@pytest.mark.parametrize("state", ["stale", "broken"])
+def test_a_local_recording_does_not_hide_that_the_committed_one_needs_attention(
+    project: Project, state: str
+) -> None:
+    if state == "stale":
+        project.edit("gallery/small/sums.py", "1 + 2", "2 + 2")
+    else:
+        project.edit("gallery/recordings/small/sums.json", '"total": 3', '"total": 4')
+    project.command("run", "--local")
+    built = project.build()
+    assert "s · this machine, not recorded" in built.text("recipes/small/sums")
+    assert f"recipe small/sums is {state}: " in built.warnings
+
+
+def test_what_was_made_of_a_recipe_goes_with_it(project: Project) -> None:
+    project.build()
+    project.without("small/curve")
+    built = project.build(strict=True)
+    assert (built.status, built.warnings) == (0, "")
+    assert not list(project.path("docs/recipes/small").glob("curve.*"))
 
 
 def test_a_committed_recording_is_not_marked_as_local(project: Project) -> None:

@@ -24,7 +24,10 @@ from pathlib import Path
 
 install = "executorch==1.5.1+cu130 --extra-index-url https://download.pytorch.org/whl/cu130"
 if not (find_spec("torch") and find_spec("executorch")):
-    print(f"This recipe needs ExecuTorch with CUDA (pip install {install}).", file=sys.stderr)
+    print(
+        f"This recipe needs a GPU, and ExecuTorch with CUDA (pip install {install}).",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 import torch
@@ -56,6 +59,7 @@ if missing := [need for need, met in needs.items() if not met]:
 # The weights are written to ``aoti_cuda_blob.ptd``, whatever the model is called, so each program
 # has a folder of its own.
 
+# [lower]
 from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
 from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.exir.passes import MemoryPlanningPass
@@ -68,6 +72,7 @@ inputs = torch.randn(2, 4, 64)
 
 exported = torch.export.export(model, (inputs[0],))
 lowered = to_edge_transform_and_lower(exported, partitioner=[CudaPartitioner([])])
+# [/lower]
 
 
 # [export]

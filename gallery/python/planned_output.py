@@ -21,7 +21,10 @@ from pathlib import Path
 
 install = "executorch==1.5.1+cu130 --extra-index-url https://download.pytorch.org/whl/cu130"
 if not (find_spec("torch") and find_spec("executorch")):
-    print(f"This recipe needs ExecuTorch with CUDA (pip install {install}).", file=sys.stderr)
+    print(
+        f"This recipe needs a GPU, and ExecuTorch with CUDA (pip install {install}).",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 import torch
@@ -51,10 +54,13 @@ if missing := [need for need, met in needs.items() if not met]:
 # The weights are written to ``aoti_cuda_blob.ptd``, whatever the model is called, so each export
 # needs a folder of its own.
 
+# [imports]
 from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
 from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.exir.passes import MemoryPlanningPass
 from executorch.exir.passes.propagate_device_config import PropagateDeviceConfig
+
+# [/imports]
 
 
 # [export]

@@ -13,7 +13,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from recordings import compare, environment, recording
+try:
+    from recordings import compare, environment, recording
+except ModuleNotFoundError as error:
+    wanted = "pip install --group docs --group run"
+    print(f"recordings: {error.name} is not installed: {wanted}", file=sys.stderr)
+    raise SystemExit(2) from None
 from recordings.pages import stamp_text
 from recordings.recipe import NEEDS, Recipe, RecipeError, find, load
 from recordings.recording import State

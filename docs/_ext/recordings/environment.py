@@ -99,6 +99,8 @@ def _no_executorch() -> str | None:
 
 
 def _no_cuda() -> str | None:
+    if not (find_spec("torch") and find_spec("executorch")):
+        return f"ExecuTorch is not installed: {CUDA_WHEEL}"
     if reason := _no_executorch():
         return reason
     probe = _probe()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,10 @@ def load_statuses(app: Sphinx) -> None:
     pinned = environment.pins(root / "pyproject.toml")
     found = {one.name: recording.best_status(one, folders, pinned) for one in recipe.find(gallery)}
     app.env.recordings_statuses = found  # type: ignore[attr-defined]
-    for name, status in found.items():
+    _sweep(Path(app.srcdir, PAGES), found)
+    for name in found:
+        # Also where a local run is shown instead: the committed recording needs attention.
+        status = recording.status(found[name].recipe, folders[0], pinned)
         if status.state is not State.CURRENT:
             say = logger.error if status.state is State.BROKEN else logger.warning
             say(
@@ -90,6 +94,14 @@ def load_statuses(app: Sphinx) -> None:
             )
     _note_states(app, found)
     replay.install(found, app.config.sphinx_gallery_conf)
+
+
+def _sweep(pages: Path, found: Mapping[str, Status]) -> None:
+    """Remove what sphinx-gallery made in `pages` of recipes that are gone."""
+    for page in pages.glob("*/*.rst"):
+        if page.stem != "index" and f"{page.parent.name}/{page.stem}" not in found:
+            for made in page.parent.glob(f"{page.stem}.*"):
+                made.unlink()
 
 
 def _note_states(app: Sphinx, found: dict[str, Status]) -> None:
