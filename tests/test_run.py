@@ -284,6 +284,18 @@ def test_a_run_records_what_came_out_and_where(project: Project) -> None:
     assert found.environment["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
+def test_every_run_compiles_in_a_folder_of_its_own(project: Project) -> None:
+    names = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+    found = set()
+    for one in ("sums", "curve"):
+        project.recipe(f"small/{one}", f"import os\nfacts = {{n: os.environ[n] for n in {names}}}")
+        project.record(f"small/{one}")
+        recorded = recording.read(project.path("gallery/recordings"), f"small/{one}")
+        assert recorded is not None
+        found |= {*recorded.facts.values()}
+    assert len(found) == 4
+
+
 def test_a_run_touches_no_other_recording(project: Project) -> None:
     before = project.recording("small/curve").read_bytes(), project.figures("small/curve")
     project.record("small/sums")

@@ -72,7 +72,7 @@ def run(recipe: Recipe, limit_s: float = LIMIT_S, limit_bytes: int = LIMIT_BYTES
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     with tempfile.TemporaryDirectory(prefix="recipe-") as scratch:
         command = [sys.executable, "-m", __name__, str(gallery), recipe.name, scratch]
-        printed = _supervise(command, recipe.name, limit_s, limit_bytes)
+        printed = _supervise(command, recipe.name, limit_s, limit_bytes, Path(scratch))
         result = Path(scratch, "result.json")
         if not result.is_file():
             raise RunFailedError(_report(recipe.name, "ended early, with status 0", printed))
@@ -97,8 +97,13 @@ def stop_all() -> None:
         _kill(group)
 
 
-def _supervise(command: list[str], name: str, limit_s: float, limit_bytes: int) -> str:
+def _supervise(
+    command: list[str], name: str, limit_s: float, limit_bytes: int, scratch: Path
+) -> str:
     """Run `command` to its end within the limits; return what it printed.
+
+    The compilers' caches are in `scratch`: recipes that compile the same model at the same time
+    would trip over each other's files, and one would show what another compiled.
 
     Raises:
         RunFailedError: It did not end with status 0.
@@ -110,7 +115,13 @@ def _supervise(command: list[str], name: str, limit_s: float, limit_bytes: int) 
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env=os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
+        env=os.environ
+        | {
+            "PYTHONPATH": path,
+            "PYTHONUNBUFFERED": "1",
+            "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
+            "TRITON_CACHE_DIR": str(scratch / "triton"),
+        },
         start_new_session=True,
     )
     assert process.stdout is not None
