@@ -55,7 +55,7 @@ list: $(DOCS)  ## every recipe and its state
 doctor: $(DOCS)  ## what this machine can run, and what is missing for the rest
 	@$(RECORDINGS) doctor
 
-test: pytest check  ## the README's test command
+test: $(DOCS) pytest check  ## the README's test command
 
 pytest: $(TEST)
 	@$(PYTHON) -m pytest -q $(PYTEST_ARGS)
