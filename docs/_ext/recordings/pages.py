@@ -12,6 +12,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
+from sphinx.errors import ExtensionError
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
@@ -68,13 +69,17 @@ def ran_text(status: Status, config: Config) -> str:
 
 def load_statuses(app: Sphinx) -> None:
     """Read every recipe and recording, say which are not current, and hand them on."""
-    root = Path(app.confdir)
+    root = Path(app.config.recordings_root)
     gallery = (root / app.config.recordings_gallery).resolve()
     folders = [root / app.config.recordings_folder]
     if app.config.recordings_local:
         folders.append(root / app.config.recordings_local)
-    pinned = environment.pins(root / "pyproject.toml")
-    found = {one.name: recording.best_status(one, folders, pinned) for one in recipe.find(gallery)}
+    try:
+        pinned = environment.pins(root / "pyproject.toml")
+        recipes = recipe.find(gallery)
+        found = {one.name: recording.best_status(one, folders, pinned) for one in recipes}
+    except (recipe.RecipeError, ValueError) as error:
+        raise ExtensionError(str(error)) from error
     app.env.recordings_statuses = found  # type: ignore[attr-defined]
     _sweep(Path(app.srcdir, PAGES), found)
     for name in found:
