@@ -41,7 +41,7 @@ html: $(DOCS)  ## the whole site; never fails on recordings, but says what is no
 	@echo "The site is in build/html/index.html"
 
 check: $(DOCS)  ## the strict build: committed recordings only, a warning is an error
-	@$(SPHINX) -b html -W --keep-going -n -D recordings_local= build/check
+	@$(SPHINX) -b html -E -W --keep-going -n -D recordings_local= build/check
 
 record: $(DOCS)  ## run all recipes that this machine can, or RECIPE, and write their recordings
 	$(RECORDINGS) run $(RECIPE)
@@ -84,7 +84,7 @@ export VERSION_CHECK
 $(VENV)/created:
 	@command -v $(BASE_PYTHON) >/dev/null || { echo "There is no $(BASE_PYTHON): install Python 3.11 or newer, or name one with make BASE_PYTHON=..." >&2; exit 1; }
 	@$(BASE_PYTHON) -c "$$VERSION_CHECK"
-	@$(BASE_PYTHON) -m venv $(VENV) || { echo "$(BASE_PYTHON) cannot create $(VENV): install its venv module (on Debian: apt-get install python3-venv)" >&2; exit 1; }
+	@$(BASE_PYTHON) -m venv --clear $(VENV) || { echo "$(BASE_PYTHON) cannot create $(VENV): install its venv module (on Debian: apt-get install python3-venv)" >&2; exit 1; }
 	@$(call install,"pip>=25.1")
 	@touch $@
 

@@ -126,10 +126,15 @@ def test_new_prose_is_on_the_page_with_the_recorded_output(project: Project) -> 
     assert "the sum is 3" in built.text("recipes/small/sums")
 
 
-def test_a_file_that_git_ignores_is_no_companion(project: Project) -> None:
+def test_what_tools_leave_behind_is_no_companion(project: Project) -> None:
     project.write("gallery/small/sums/__pycache__/helper.pyc", "")
-    project.write("gallery/small/sums/.cache", "")
+    project.write("gallery/small/sums/.ruff_cache/found", "")
     assert project.state() == "current"
+
+
+def test_a_companion_may_begin_with_a_dot(project: Project) -> None:
+    project.write("gallery/small/sums/.options", "")
+    assert project.state() == "stale"
 
 
 def test_a_companion_in_a_folder_counts(project: Project) -> None:
@@ -174,3 +179,18 @@ def test_every_python_sees_the_same_identity(project: Project) -> None:
     hashes = {python: call(python, code, gallery).stdout for python in (sys.executable, *others)}
     assert hashes[sys.executable].count("sha256:") == 3
     assert set(hashes.values()) == {hashes[sys.executable]}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# sphinx_gallery_start_ignore\n# sphinx_gallery_end_ignore",
+        "# sphinx_gallery_companions = ['nothing']",
+        "# sphinx_gallery_companions = 'sums'",
+        "# sphinx_gallery_tags = 'cuda'",
+    ],
+)
+def test_a_recipe_that_hides_what_it_runs_or_needs_is_refused(project: Project, line: str) -> None:
+    project.edit("gallery/small/sums.py", "total = 1 + 2  # three", f"{line}\ntotal = 1 + 2")
+    assert project.command("list").status == 2
+    assert project.build().status != 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -153,3 +154,9 @@ def test_clean_leaves_the_environment(project: Path) -> None:
     left = sorted(path.name for path in project.iterdir())
     assert left == [".venv", "Makefile", "docs", "gallery", "pyproject.toml"]
     assert not (project / "docs/recipes").exists()
+
+
+def test_the_site_is_built_after_local_runs_that_may_fail() -> None:
+    text = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"^html:.*\n((?:\t.*\n)+)", text, re.M)
+    assert lines.startswith("\t-@$(RECORDINGS) run --local\n\t@$(SPHINX) build/html\n")

@@ -284,6 +284,30 @@ def test_a_run_records_what_came_out_and_where(project: Project) -> None:
     assert found.environment["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
+@pytest.mark.parametrize("changed", ["gallery/small/sums.py", "gallery/small/sums/data.txt"])
+def test_a_recipe_that_changes_while_it_runs_is_not_recorded(
+    project: Project, changed: str
+) -> None:
+    path = project.path(changed)
+    code = f"from pathlib import Path\nfile = Path({str(path)!r})\n"
+    code += "file.write_text(file.read_text() + '\\ntotal = 4\\n')"
+    project.recipe("small/sums", code)
+    before = project.recording().read_bytes()
+    done = project.command("run", "small/sums")
+    assert (done.status, project.recording().read_bytes()) == (1, before)
+    assert "small/sums changed while it ran" in done.err
+
+
+@pytest.mark.parametrize(
+    "name", ["./small/sums", "small//sums", "../gallery/small/sums", "small/nothing"]
+)
+def test_a_name_is_written_as_the_list_shows_it(project: Project, name: str) -> None:
+    before = project.files()
+    done = project.command("run", name)
+    assert (done.status, project.files()) == (2, before)
+    assert f"there is no recipe {name!r}" in done.err
+
+
 def test_every_run_compiles_in_a_folder_of_its_own(project: Project) -> None:
     names = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
     found = set()

@@ -75,7 +75,7 @@ def code_problems(page: nodes.document, run: set[Path]) -> list[str]:
                 problems.append(f"untested, and no caption says why: {start}")
         elif block.get("language") == "console":
             problems += command_problems(block.astext())
-        elif "recorded" not in block["classes"]:
+        elif "recorded" not in block:
             problems.append(f"not from a file that is run: {start}")
     return problems
 

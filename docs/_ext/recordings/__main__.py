@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -167,7 +168,7 @@ def _each(recipes: list[Recipe], do: Callable[[Recipe], list[str]], jobs: int) -
             problems = do(recipe)
         except NeedsNotMetError as error:
             problems = [f"its own guard ended it: {error}"]
-        except (RunFailedError, RecipeError) as error:
+        except (RunFailedError, RecipeError, OSError) as error:
             problems = [str(error)]
         for problem in problems:
             print(f"FAILED {recipe.name}: {problem}", file=sys.stderr, flush=True)
@@ -192,4 +193,6 @@ def _each(recipes: list[Recipe], do: Callable[[Recipe], list[str]], jobs: int) -
 
 
 if __name__ == "__main__":
+    # A plain kill ends the runs, too, as an interrupt does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -25,6 +25,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 CUDA_WHEEL = (
@@ -52,7 +53,7 @@ def pins(pyproject: Path) -> dict[str, SpecifierSet]:
     if "run" not in groups:
         raise ValueError(f"{pyproject}: no dependency group 'run', which pins what recipes run on")
     requirements = [Requirement(line) for line in groups["run"] if isinstance(line, str)]
-    return {requirement.name: requirement.specifier for requirement in requirements}
+    return {canonicalize_name(one.name): one.specifier for one in requirements}
 
 
 def moved_pins(

@@ -23,6 +23,8 @@ from recordings.run import PAGES
 
 logger = logging.getLogger(__name__)
 
+#: Stands for the list of all recipes among their states.
+ALL = "all"
 #: What a banner says first; the reasons follow.
 BANNERS = {
     State.STALE: "This recipe changed after its last run. Its outputs are left out until it is"
@@ -81,7 +83,8 @@ def load_statuses(app: Sphinx) -> None:
     except (recipe.RecipeError, ValueError) as error:
         raise ExtensionError(str(error)) from error
     app.env.recordings_statuses = found  # type: ignore[attr-defined]
-    _sweep(Path(app.srcdir, PAGES), found)
+    for pages in (Path(app.srcdir, PAGES), Path(app.outdir, PAGES)):
+        _sweep(pages, found)
     for name in found:
         # Also where a local run is shown instead: the committed recording needs attention.
         status = recording.status(found[name].recipe, folders[0], pinned)
@@ -102,22 +105,27 @@ def load_statuses(app: Sphinx) -> None:
 
 
 def _sweep(pages: Path, found: Mapping[str, Status]) -> None:
-    """Remove what sphinx-gallery made in `pages` of recipes that are gone."""
-    for page in pages.glob("*/*.rst"):
+    """Remove what was made in `pages` of recipes that are gone."""
+    for page in [*pages.glob("*/*.rst"), *pages.glob("*/*.html")]:
         if page.stem != "index" and f"{page.parent.name}/{page.stem}" not in found:
             for made in page.parent.glob(f"{page.stem}.*"):
-                made.unlink()
+                made.unlink(missing_ok=True)
 
 
 def _note_states(app: Sphinx, found: dict[str, Status]) -> None:
     """Keep a small file for each recipe that changes exactly when what pages show of it does."""
-    for status in found.values():
+    texts = {ALL: "\n".join(found)}
+    for name, status in found.items():
         shown = status.shown.digest() if status.shown else ""
         of = status.recipe
-        text = "\n".join(
+        texts[name] = "\n".join(
             [of.title, *of.tags, status.state.value, *status.reasons, str(status.folder), shown]
         )
-        file = _state_file(app.env, status.recipe.name)
+    for left in _state_file(app.env, ALL).parent.rglob("*.state"):
+        if left not in {_state_file(app.env, name) for name in texts}:
+            left.unlink()
+    for name, text in texts.items():
+        file = _state_file(app.env, name)
         if not file.is_file() or file.read_text(encoding="utf-8") != text:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
@@ -281,6 +289,7 @@ class RecordedDirective(SphinxDirective):
             return [nodes.paragraph("", "(not recorded)", classes=["fact-missing"])]
         block = nodes.literal_block(str(value), str(value), language="none")
         block["classes"].append("recorded")
+        block["recorded"] = self.arguments[0]
         return [block]
 
 
@@ -322,6 +331,7 @@ class RecipesDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The table."""
+        _depend(self.env, ALL)
         rows: list[list[nodes.Node]] = []
         for name, status in sorted(statuses(self.env).items()):
             _depend(self.env, name)

@@ -6,6 +6,7 @@ import ast
 import hashlib
 import io
 import json
+import re
 import tokenize
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ NEEDS = {
     "cuda": "a CUDA device, ExecuTorch's CUDA delegate and nvcc",
     "cpp": "a C++ compiler and CMake 3.28 or newer",
 }
+
+#: What Python, its tools and systems leave in folders: no companions.
+LEFTOVERS = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".DS_Store"}
 
 
 class RecipeError(Exception):
@@ -121,17 +125,25 @@ def load(gallery: Path, name: str) -> Recipe:
         RecipeError: There is no such recipe, or it is not a sphinx-gallery script.
     """
     path = gallery / f"{name}.py"
-    if not path.is_file():
-        raise RecipeError(f"there is no recipe {name!r}: no file {path}")
+    plain = re.fullmatch(r"[\w-]+/[\w-]+", name) and path.is_file()
+    if not plain or not (path.parent / "GALLERY_HEADER.rst").is_file():
+        raise RecipeError(f"there is no recipe {name!r}: write caller/name, as `list` shows it")
     try:
         config, blocks = py_source_parser.split_code_and_text_blocks(path)
         _, title = gen_rst.extract_intro_and_title(path, blocks[0].content)
     except Exception as error:  # sphinx-gallery raises its own and the parser's errors
         raise RecipeError(f"{path}: not a sphinx-gallery script: {error}") from error
-    folders = [path.stem, *config.get("companions", ())]
-    companions = dict(_files(path.parent, folders))
-    tags = tuple(config.get("tags", ()))
-    return Recipe(name, path, title, tags, tuple(blocks), companions)
+    if any(re.search(py_source_parser.START_IGNORE_FLAG, it.content, re.M) for it in blocks):
+        raise RecipeError(f"{path}: sphinx_gallery_start_ignore would hide code that runs")
+    declared = {key: config.get(key, []) for key in ("tags", "companions")}
+    for key, value in declared.items():
+        if not isinstance(value, list) or not all(isinstance(it, str) for it in value):
+            raise RecipeError(f"{path}: sphinx_gallery_{key} is {value!r}, not a list of texts")
+    for folder in declared["companions"]:
+        if Path(folder).is_absolute() or not (path.parent / folder).is_dir():
+            raise RecipeError(f"{path}: no folder {folder!r} beside it, for its companions")
+    companions = dict(_files(path.parent, [path.stem, *declared["companions"]]))
+    return Recipe(name, path, title, tuple(declared["tags"]), tuple(blocks), companions)
 
 
 def find(gallery: Path) -> list[Recipe]:
@@ -148,13 +160,14 @@ def find(gallery: Path) -> list[Recipe]:
 
 
 def _files(base: Path, folders: list[str]) -> list[tuple[str, Path]]:
-    """The files in `folders` below `base`: what git ignores anyway is left out."""
+    """The files in `folders` below `base`, without what Python and systems leave there."""
     found: list[tuple[str, Path]] = []
     for folder in folders:
         for path in sorted((base / folder).rglob("*")):
             relative = path.relative_to(base)
-            hidden = any(part.startswith((".", "__pycache__")) for part in relative.parts)
-            if path.is_file() and not hidden:
+            if path.is_symlink() and path.is_dir():
+                raise RecipeError(f"{path}: a link to a folder; companions are files and folders")
+            if path.is_file() and not LEFTOVERS & set(relative.parts):
                 found.append((relative.as_posix(), path))
     return found
 

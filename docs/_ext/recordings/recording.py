@@ -87,10 +87,11 @@ def read(folder: Path, name: str) -> Recording | None:
     """
     path = path_of(folder, name)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text, parse_constant=_refuse)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BrokenRecordingError(f"it is not readable JSON: {error}") from error
     if not isinstance(data, dict):
         raise BrokenRecordingError("it is not a JSON object")
@@ -102,7 +103,11 @@ def read(folder: Path, name: str) -> Recording | None:
         names = ", ".join(sorted(set(data) ^ expected))
         raise BrokenRecordingError(f"fields are missing or unknown: {names}")
     recording = Recording(**data)
-    if recording.digest() != digest:
+    try:
+        as_written = to_json(asdict(recording) | {"schema": SCHEMA, "digest": recording.digest()})
+    except (TypeError, ValueError) as error:
+        raise BrokenRecordingError(f"it holds what no recording can: {error}") from error
+    if recording.digest() != digest or text != as_written:
         raise BrokenRecordingError("its digest does not match: it was changed after it was written")
     if recording.recipe != name:
         raise BrokenRecordingError(f"it is the recording of {recording.recipe}")
@@ -141,11 +146,15 @@ def write(recording: Recording, folder: Path, figures: Mapping[str, bytes]) -> P
 def _replace(path: Path, content: bytes) -> None:
     """Write `content` to a temporary file beside `path`, then rename it into place."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(temporary, path)
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 class State(Enum):

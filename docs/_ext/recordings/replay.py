@@ -81,7 +81,13 @@ def install(statuses: Mapping[str, Status], config: Mapping[str, Any]) -> None:
         file_conf: dict[str, Any],
     ) -> tuple[list[str], float]:
         outputs, seconds = _execute_script(script_blocks, script_vars, gallery_conf, file_conf)
-        status = by_path[str(Path(script_vars["src_file"]).resolve())]
+        script = Path(script_vars["src_file"])
+        status = by_path.get(str(script.resolve()))
+        if status is None:
+            raise ExtensionError(
+                f"{script}: a recipe is a file of its own in gallery/<caller>,"
+                " a folder with a GALLERY_HEADER.rst"
+            )
         figures: dict[str, Path] = {}
         if (recording := status.shown) and status.folder:
             for index, output in zip(status.recipe.code_blocks, recording.outputs, strict=True):

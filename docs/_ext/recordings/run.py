@@ -68,6 +68,7 @@ def run(recipe: Recipe, limit_s: float = LIMIT_S, limit_bytes: int = LIMIT_BYTES
         RunFailedError: An exception, a signal, a limit, or facts that are not JSON.
     """
     gallery = recipe.path.parent.parent
+    recipe = load(gallery, recipe.name)  # as it is now, not as it was when the command started
     code, companions = recipe.code_hash(), recipe.companion_hashes()
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     with tempfile.TemporaryDirectory(prefix="recipe-") as scratch:
@@ -76,9 +77,17 @@ def run(recipe: Recipe, limit_s: float = LIMIT_S, limit_bytes: int = LIMIT_BYTES
         result = Path(scratch, "result.json")
         if not result.is_file():
             raise RunFailedError(_report(recipe.name, "ended early, with status 0", printed))
+        if result.stat().st_size > limit_bytes:
+            how = f"left outputs and facts of more than {limit_bytes // 1024} KiB"
+            raise RunFailedError(_report(recipe.name, how, printed))
         data = json.loads(result.read_text(encoding="utf-8"))
         images = _image_folder(Path(scratch), recipe.name)
         figures = {path.name: path.read_bytes() for path in sorted(images.glob("*.*"))}
+    after = load(gallery, recipe.name)
+    if (after.code_hash(), after.companion_hashes()) != (code, companions):
+        raise RunFailedError(
+            f"{recipe.name} changed while it ran; the recording it had is untouched"
+        )
     recording = Recording(
         recipe=recipe.name,
         code=code,
@@ -149,7 +158,7 @@ def _supervise(
     if process.returncode == 2:
         raise NeedsNotMetError(_text(printed).strip())
     if process.returncode < 0:
-        how = f"died of {signal.Signals(-process.returncode).name}"
+        how = f"died of {_signal_name(-process.returncode)}"
         raise RunFailedError(_report(name, how, _text(printed)))
     if process.returncode:
         how = f"failed with status {process.returncode}"
@@ -169,6 +178,13 @@ def _read(stream: IO[bytes], printed: bytearray, limit: int, group: int) -> None
 def _kill(group: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _text(printed: bytearray) -> str:
