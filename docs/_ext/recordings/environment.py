@@ -91,8 +91,12 @@ def describe() -> dict[str, Any]:
     return {key: value for key, value in _probe().items() if key not in ("error", "backends")}
 
 
+def _installed() -> bool:
+    return bool(find_spec("torch") and find_spec("executorch"))
+
+
 def _no_executorch() -> str | None:
-    if not (find_spec("torch") and find_spec("executorch")):
+    if not _installed():
         return "ExecuTorch is not installed: pip install torch==2.13.* executorch==1.5.1"
     if error := _probe().get("error"):
         return f"ExecuTorch cannot be imported: {error}"
@@ -100,7 +104,7 @@ def _no_executorch() -> str | None:
 
 
 def _no_cuda() -> str | None:
-    if not (find_spec("torch") and find_spec("executorch")):
+    if not _installed():
         return f"ExecuTorch is not installed: {CUDA_WHEEL}"
     if reason := _no_executorch():
         return reason
@@ -170,7 +174,7 @@ def _machine() -> dict[str, Any]:
 def _inspect() -> dict[str, Any]:
     """Import torch and ExecuTorch and ask them."""
     found = _machine()
-    if not (find_spec("torch") and find_spec("executorch")):
+    if not _installed():
         return found
     try:
         import executorch.version

@@ -85,9 +85,10 @@ def load_statuses(app: Sphinx) -> None:
     app.env.recordings_statuses = found  # type: ignore[attr-defined]
     for pages in (Path(app.srcdir, PAGES), Path(app.outdir, PAGES)):
         _sweep(pages, found)
-    for name in found:
-        # Also where a local run is shown instead: the committed recording needs attention.
-        status = recording.status(found[name].recipe, folders[0], pinned)
+    for name, status in found.items():
+        if status.folder not in (None, folders[0]):
+            # A local run is shown instead: what is committed needs attention all the same.
+            status = recording.status(status.recipe, folders[0], pinned)
         if status.state is not State.CURRENT:
             say = logger.error if status.state is State.BROKEN else logger.warning
             say(
@@ -274,6 +275,12 @@ class FactRole(SphinxRole):
         return [nodes.inline("", value, classes=classes)], []
 
 
+def _not_recorded(error: FactError, directive: SphinxDirective) -> list[nodes.Node]:
+    """What a directive shows where its fact cannot be had; warns, so that a strict build fails."""
+    logger.warning("%s", error, location=directive.get_location(), type="recordings")
+    return [nodes.paragraph("", "(not recorded)", classes=["fact-missing"])]
+
+
 class RecordedDirective(SphinxDirective):
     """``{recorded} recipe:key`` shows a recorded text, such as an error, as a literal block."""
 
@@ -285,8 +292,7 @@ class RecordedDirective(SphinxDirective):
         try:
             value = fact(statuses(self.env), self.arguments[0])
         except FactError as error:
-            logger.warning("%s", error, location=self.get_location(), type="recordings")
-            return [nodes.paragraph("", "(not recorded)", classes=["fact-missing"])]
+            return _not_recorded(error, self)
         block = nodes.literal_block(str(value), str(value), language="none")
         block["classes"].append("recorded")
         block["recorded"] = self.arguments[0]
@@ -318,8 +324,7 @@ class MatrixDirective(SphinxDirective):
                 for index in range(len(entries))
             ]
         except FactError as error:
-            logger.warning("%s", error, location=self.get_location(), type="recordings")
-            return [nodes.paragraph("", "(not recorded)", classes=["fact-missing"])]
+            return _not_recorded(error, self)
         rows: list[list[nodes.Node]] = [[nodes.Text(one) for one in row] for row in values]
         table = _table([title.strip() for _, _, title in columns], rows)
         table["classes"] += ["recordings-matrix", f"recording-{found[name].state.value}"]

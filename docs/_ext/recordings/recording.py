@@ -58,6 +58,14 @@ class Recording:
         """The hash over everything in it; figures are in it by their own hashes."""
         return sha256(to_json(asdict(self)).encode())
 
+    def to_text(self) -> str:
+        """The content of its file.
+
+        Raises:
+            TypeError, ValueError: It holds what JSON cannot.
+        """
+        return to_json(asdict(self) | {"schema": SCHEMA, "digest": self.digest()})
+
     def figure_path(self, folder: Path, name: str) -> Path:
         """Where the figure `name` of this recording lies in the recordings folder `folder`.
 
@@ -104,10 +112,10 @@ def read(folder: Path, name: str) -> Recording | None:
         raise BrokenRecordingError(f"fields are missing or unknown: {names}")
     recording = Recording(**data)
     try:
-        as_written = to_json(asdict(recording) | {"schema": SCHEMA, "digest": recording.digest()})
+        unchanged = digest == recording.digest() and text == recording.to_text()
     except (TypeError, ValueError) as error:
         raise BrokenRecordingError(f"it holds what no recording can: {error}") from error
-    if recording.digest() != digest or text != as_written:
+    if not unchanged:
         raise BrokenRecordingError("its digest does not match: it was changed after it was written")
     if recording.recipe != name:
         raise BrokenRecordingError(f"it is the recording of {recording.recipe}")
@@ -131,8 +139,7 @@ def write(recording: Recording, folder: Path, figures: Mapping[str, bytes]) -> P
     path.parent.mkdir(parents=True, exist_ok=True)
     for name, content in figures.items():
         _replace(recording.figure_path(folder, name), content)
-    data = asdict(recording) | {"schema": SCHEMA, "digest": recording.digest()}
-    _replace(path, to_json(data).encode())
+    _replace(path, recording.to_text().encode())
     kept = {recording.figure_path(folder, name) for name in recording.figures}
     stem = re.escape(path.stem)
     figure = rf"sphx_glr_{stem}_\d{{3}}\.[0-9a-f]{{12}}\.\w+"

@@ -34,7 +34,6 @@ REPORTED_LINES = 30
 #: Where a recipe's page and figures lie below the documentation's source folder.
 PAGES = "recipes"
 
-
 #: The process groups of the runs that go on now.
 _running: set[int] = set()
 
@@ -61,11 +60,12 @@ def run(recipe: Recipe, limit_s: float = LIMIT_S, limit_bytes: int = LIMIT_BYTES
     Args:
         recipe: The recipe.
         limit_s: Seconds after which the process and all it started are killed.
-        limit_bytes: How much it may print.
+        limit_bytes: How much it may print, and how much its outputs and facts may be.
 
     Raises:
         NeedsNotMetError: The recipe's guard ended it (exit status 2).
-        RunFailedError: An exception, a signal, a limit, or facts that are not JSON.
+        RunFailedError: An exception, a signal, a limit, facts that are not JSON, or a change of
+            the recipe or a companion while it ran.
     """
     gallery = recipe.path.parent.parent
     recipe = load(gallery, recipe.name)  # as it is now, not as it was when the command started
@@ -152,18 +152,18 @@ def _supervise(
         _kill(process.pid)  # what it started and left behind goes with it
         _running.discard(process.pid)
         reader.join(5)
+    text = _text(printed)
     if len(printed) > limit_bytes:
         how = f"printed more than {limit_bytes // 1024} KiB and was killed"
-        raise RunFailedError(_report(name, how, _text(printed)))
-    if process.returncode == 2:
-        raise NeedsNotMetError(_text(printed).strip())
-    if process.returncode < 0:
+    elif process.returncode == 2:
+        raise NeedsNotMetError(text.strip())
+    elif process.returncode < 0:
         how = f"died of {_signal_name(-process.returncode)}"
-        raise RunFailedError(_report(name, how, _text(printed)))
-    if process.returncode:
+    elif process.returncode:
         how = f"failed with status {process.returncode}"
-        raise RunFailedError(_report(name, how, _text(printed)))
-    return _text(printed)
+    else:
+        return text
+    raise RunFailedError(_report(name, how, text))
 
 
 def _read(stream: IO[bytes], printed: bytearray, limit: int, group: int) -> None:
