@@ -139,7 +139,7 @@ def matrix(text: str, *columns: str) -> str:
 
 
 def test_a_recorded_list_is_drawn_as_a_table(project: Project) -> None:
-    quote(project, matrix("small/sums:rows", "n: Number", "in.ms: Time, ms"))
+    quote(project, matrix("small/sums:rows", "n: Number", "", "in.ms: Time, ms"))
     built = project.build(strict=True)
     assert (built.status, built.warnings) == (0, "")
     assert rows(built.html("index"), "recordings-matrix") == [
@@ -178,6 +178,31 @@ def test_a_table_of_a_recipe_without_a_trusted_run_is_not_drawn(
     built = project.build(strict=True)
     assert f"the recipe is {state}" in built.warnings
     assert "(not recorded)" in built.text("index")
+
+
+# -- new recordings ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("form", "old", "new"),
+    [
+        (fact("small/sums:nested.list.1"), "20", "21"),
+        (recorded_block("small/sums:nested.list"), "20", "21"),
+        (matrix("small/sums:nested.rows", "n: N"), "22", "23"),
+    ],
+    ids=["fact", "recorded", "matrix"],
+)
+def test_what_a_page_quotes_follows_a_new_recording(
+    project: Project, form: str, old: str, new: str
+) -> None:
+    source = "gallery/small/sums.py"
+    project.edit(source, "[10, 20]", '[10, 20], "rows": [{"n": 22}]')
+    project.record("small/sums")
+    quote(project, form)
+    assert old in project.build(strict=True).text("index")
+    project.edit(source, '20], "rows": [{"n": 22}]', '21], "rows": [{"n": 23}]')
+    project.record("small/sums")
+    assert new in project.build(strict=True).text("index")
 
 
 # -- the table of recipes ---------------------------------------------------------------

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Build, Project, copied
-from recordings import recording
+from conftest import Build, Finished, Project, copied
+from recordings import environment, recording
 
 OUTPUT = "the sum is 3"
 NEEDS_CUDA = '# sphinx_gallery_tags = ["cuda"]'
@@ -262,6 +262,14 @@ def test_a_local_run_leaves_its_recording_below_build(project: Project) -> None:
     assert project.command("run", "--local").status == 0
     assert project.path("build/recordings/small/sums.json").is_file()
     assert project.files() == before
+
+
+def test_a_local_run_passes_over_what_this_machine_cannot_run(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "missing", lambda need: f"no {need} here")
+    project.recipe("small/device", "print(1)", tags='["cuda"]')
+    assert project.command("run", "--local") == Finished(0, "", "")
 
 
 def test_a_local_run_leaves_current_recipes_alone(project: Project) -> None:
