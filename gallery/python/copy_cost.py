@@ -18,7 +18,10 @@ from pathlib import Path
 
 install = "executorch==1.5.1+cu130 --extra-index-url https://download.pytorch.org/whl/cu130"
 if not (find_spec("torch") and find_spec("executorch")):
-    print(f"This recipe needs ExecuTorch with CUDA (pip install {install}).", file=sys.stderr)
+    print(
+        f"This recipe needs a GPU, and ExecuTorch with CUDA (pip install {install}).",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 import torch
@@ -174,7 +177,7 @@ def milliseconds(call):
 
 
 sizes = {f"{4**power} KiB": 4**power for power in range(5)}
-sizes |= {f"{4**power} MiB": 2**10 * 4**power for power in range(4)}
+sizes |= {f"{4**power} MiB": 2**10 * 4**power for power in range(5)}
 sizes |= {"1 GiB": 2**20}
 
 costs = []
@@ -196,7 +199,6 @@ largest = costs[-1]
 assert largest["bytes"] == 2**30
 for name in ("input_only", "output_only"):
     assert largest["default_ms"] > largest[f"{name}_ms"] > largest["planned_ms"], largest
-assert largest["planned_ms"] > largest["planned_without_clone_ms"], largest
 assert largest["default_ms"] > 10 * largest["planned_ms"], largest
 
 # %%
@@ -251,7 +253,7 @@ lines = {
     "eager": ("eager PyTorch", "x", gray),
 }
 floors = {
-    "link, both ways": ("pinned_to_device", "device_to_pinned"),
+    "default, over the link both ways": ("pinned_to_device", "device_to_pinned"),
     "one copy within the device": ("within_device",),
 }
 
@@ -265,7 +267,7 @@ with plt.rc_context(style):
         values = [floor_ms(size, *rates) for size in nbytes]
         axes.loglog(nbytes, values, dashes, label=f"floor: {label}", color=gray, linewidth=1)
     axes.set_ylim(bottom=0.01)
-    ticks = costs[::2] + costs[-1:]
+    ticks = costs[::2]
     axes.set_xticks([cost["bytes"] for cost in ticks], [cost["size"] for cost in ticks])
     axes.minorticks_off()
     axes.yaxis.set_major_formatter("{x:g}")
@@ -303,6 +305,7 @@ for cost in costs[-4:]:
         "copy_ms": sum(spent_ms["copy"]) / 5,
         "kernel_ms": sum(spent_ms["kernel"]) / 5,
     }
+    share["kernels_per_call"] = len(spent_ms["kernel"]) / 5
     share["copy_ratio"] = share["copy_ms"] / share["call_ms"]
     shares.append(share)
     parts = ", ".join(f"{part} {share[f'{part}_ms']:.3f} ms" for part in ("copy", "kernel", "call"))

@@ -23,7 +23,10 @@ from pathlib import Path
 
 install = "executorch==1.5.1+cu130 --extra-index-url https://download.pytorch.org/whl/cu130"
 if not (find_spec("torch") and find_spec("executorch")):
-    print(f"This recipe needs ExecuTorch with CUDA (pip install {install}).", file=sys.stderr)
+    print(
+        f"This recipe needs a GPU, and ExecuTorch with CUDA (pip install {install}).",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 import torch
