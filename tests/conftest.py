@@ -25,6 +25,9 @@ PACKAGE = REPOSITORY / "docs" / "_ext"
 #: What the interpreter that runs the tests brought along, CMake for one, comes first.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
+#: What is made, and what a tool keeps: no part of the project.
+MADE = ("build", "recipes", "__pycache__", ".git", ".venv", ".builder", ".*_cache")
+
 #: Where every recording of a test says that it was made.
 MACHINE = {
     "gpu": "NVIDIA H200",
@@ -283,3 +286,15 @@ def project(recorded: Path, tmp_path: Path) -> Iterator[Project]:
     """The small project, recorded on `MACHINE`, as are its recordings to come."""
     with copied(recorded, tmp_path / "project") as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Build]:
+    """This site, built strictly from a copy of what it is made of; look, but leave it as it is."""
+    source = tmp_path_factory.mktemp("site")
+    for name in ("docs", "gallery"):
+        shutil.copytree(REPOSITORY / name, source / name, ignore=shutil.ignore_patterns(*MADE))
+    for name in ("conf.py", "pyproject.toml"):
+        shutil.copy(REPOSITORY / name, source)
+    with copied(source, tmp_path_factory.mktemp("copy")) as project:
+        return project, project.build(strict=True)

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import PATH, REPOSITORY, Build, Project, copied
+from conftest import MADE, PATH, REPOSITORY, Build, Project
 from docutils import nodes
 from markdown_it import MarkdownIt
 from packaging.requirements import Requirement
@@ -24,9 +24,6 @@ GALLERY = REPOSITORY / "gallery"
 RECIPES = recipe.find(GALLERY)
 PINS = environment.pins(REPOSITORY / "pyproject.toml")
 every_recipe = pytest.mark.parametrize("one", RECIPES, ids=[one.name for one in RECIPES])
-
-#: What is made, and what a tool keeps: no part of the project.
-MADE = ("build", "recipes", "__pycache__", ".git", ".venv", ".builder", ".*_cache")
 
 
 def files_below(folder: Path) -> Iterator[Path]:
@@ -96,18 +93,6 @@ def pages(built: Build) -> dict[str, nodes.document]:
         for name, path in sorted(found.items())
         if not name.startswith("recipes/")
     }
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, Build]]:
-    """This site, built strictly from a copy of what it is made of."""
-    source = tmp_path_factory.mktemp("site")
-    for name in ("docs", "gallery"):
-        shutil.copytree(REPOSITORY / name, source / name, ignore=shutil.ignore_patterns(*MADE))
-    for name in ("conf.py", "pyproject.toml"):
-        shutil.copy(REPOSITORY / name, source)
-    with copied(source, tmp_path_factory.mktemp("copy")) as project:
-        yield project, project.build(strict=True)
 
 
 def test_every_code_block_comes_from_a_file_that_is_run(site: tuple[Project, Build]) -> None:
