@@ -12,6 +12,10 @@ project = "ExecuTorch device I/O"
 author = "The ExecuTorch device I/O authors"
 copyright = f"2026, {author}"
 language = "en"
+recordings_summary = (
+    "How to keep an ExecuTorch CUDA model's inputs and outputs on the GPU, from Python and from"
+    " C++. Every recipe was run, and its page says where and when."
+)
 
 # -- Extensions -----------------------------------------------------------------------
 

@@ -57,6 +57,12 @@ def statuses(env: BuildEnvironment) -> dict[str, Status]:
     return found
 
 
+def status_of(env: BuildEnvironment, page: str) -> Status | None:
+    """The status of the recipe whose page this is; None where it is another page."""
+    folder, _, name = page.partition("/")
+    return statuses(env).get(name) if folder == PAGES else None
+
+
 def ran_text(status: Status, config: Config) -> str:
     """The stamp of what `status` shows, and whether that is not committed; or why there is none."""
     if status.shown is None:
@@ -176,12 +182,11 @@ def _environment_text(key: str, value: Any) -> str:
 
 def add_stamp(app: Sphinx, doctree: nodes.document) -> None:
     """Put the stamp, or the banner, below the title of a recipe's page."""
-    name = app.env.docname.removeprefix(f"{PAGES}/")
-    status = statuses(app.env).get(name) if app.env.docname != name else None
+    status = status_of(app.env, app.env.docname)
     title = next(doctree.findall(nodes.title), None)
     if status is None or title is None:
         return
-    _depend(app.env, name)
+    _depend(app.env, status.recipe.name)
     below: list[nodes.Node] = []
     if status.state is not State.CURRENT:
         below.append(_banner(status))
