@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import Build, Project
+from conftest import Build, Project, copied
 from markdown_it import MarkdownIt
 
 #: What of a page's source must not be left in its Markdown.
@@ -64,18 +64,16 @@ Mind this.
 """
 
 
-@pytest.fixture
-def rich(project: Project) -> Project:
-    """The small project, with a page that has a bit of everything."""
-    project.edit("conf.py", '["myst_parser", ', '["myst_parser", "sphinx_design", ')
-    project.edit(
-        "conf.py",
-        'project = "small"',
-        'project = "small"\nmyst_enable_extensions = ["colon_fence"]',
-    )
-    project.edit("docs/index.md", "recipes/index\n", "recipes/index\nshapes\n")
-    project.write("docs/shapes.md", PAGE)
-    return project
+@pytest.fixture(scope="module")
+def rich(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """The small site with a page that has a bit of everything, built strictly; only to look at."""
+    with copied(recorded, tmp_path_factory.mktemp("rich")) as project:
+        enable = 'myst_enable_extensions = ["colon_fence"]\nrecordings_summary = "How."'
+        project.edit("conf.py", '["myst_parser", ', '["myst_parser", "sphinx_design", ')
+        project.edit("conf.py", 'project = "small"', f'project = "small"\n{enable}')
+        project.edit("docs/index.md", "recipes/index\n", "recipes/index\nshapes\n")
+        project.write("docs/shapes.md", PAGE)
+        return project.build(strict=True)
 
 
 def markdown(built: Build, page: str) -> str:
@@ -138,42 +136,42 @@ def test_the_index_lists_every_page_once_with_a_description(site: tuple[Project,
 # -- a page -----------------------------------------------------------------------------
 
 
-def test_a_page_has_values_where_its_source_has_roles(rich: Project) -> None:
-    text = markdown(rich.build(), "shapes")
+def test_a_page_has_values_where_its_source_has_roles(rich: Build) -> None:
+    text = markdown(rich, "shapes")
     assert "The total is 3, see [Sums](recipes/small/sums.md) and [there](#there)." in text
 
 
 @pytest.mark.parametrize(
     "row", [["total", "3"], ["1", "2.5"], ["8", "20.0"]], ids=["written", "recorded", "rounded"]
 )
-def test_tables_are_tables(rich: Project, row: list[str]) -> None:
-    lines = markdown(rich.build(), "shapes").splitlines()
+def test_tables_are_tables(rich: Build, row: list[str]) -> None:
+    lines = markdown(rich, "shapes").splitlines()
     assert row in [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_included_code_is_a_block_of_its_language(rich: Project) -> None:
-    assert "```python\ntotal = 1 + 2  # three\n```" in markdown(rich.build(), "shapes")
+def test_included_code_is_a_block_of_its_language(rich: Build) -> None:
+    assert "```python\ntotal = 1 + 2  # three\n```" in markdown(rich, "shapes")
 
 
-def test_recorded_text_is_a_block(rich: Project) -> None:
-    assert "```none\nit\nfailed\n```" in markdown(rich.build(), "shapes")
+def test_recorded_text_is_a_block(rich: Build) -> None:
+    assert "```none\nit\nfailed\n```" in markdown(rich, "shapes")
 
 
-def test_tabs_are_named_one_after_the_other(rich: Project) -> None:
-    blocks = markdown(rich.build(), "shapes").split("\n\n")
+def test_tabs_are_named_one_after_the_other(rich: Build) -> None:
+    blocks = markdown(rich, "shapes").split("\n\n")
     first = blocks.index("**Python**")
     assert blocks[first : first + 3] == ["**Python**", "Says `a`.", "**C++**"]
 
 
-def test_cards_keep_their_links_apart(rich: Project) -> None:
-    blocks = markdown(rich.build(), "shapes").split("\n\n")
+def test_cards_keep_their_links_apart(rich: Build) -> None:
+    blocks = markdown(rich, "shapes").split("\n\n")
     first = blocks.index("First")
     link = "[Small](index.md)"
     assert blocks[first : first + 6] == ["First", "One.", link, "Second", "Two.", link]
 
 
-def test_notes_are_quoted(rich: Project) -> None:
-    assert "\n\n> **Note**\n> \n> Mind this.\n" in markdown(rich.build(), "shapes")
+def test_notes_are_quoted(rich: Build) -> None:
+    assert "\n\n> **Note**\n> \n> Mind this.\n" in markdown(rich, "shapes")
 
 
 def test_code_with_backticks_has_longer_fences(project: Project) -> None:
@@ -238,9 +236,8 @@ def test_the_index_has_the_state_of_a_recipe(project: Project) -> None:
 # -- the lists --------------------------------------------------------------------------
 
 
-def test_the_index_follows_the_reader_through_the_site(rich: Project) -> None:
-    rich.edit("conf.py", 'project = "small"', 'project = "small"\nrecordings_summary = "How."')
-    lines = (rich.build().pages / "llms.txt").read_text(encoding="utf-8").splitlines()
+def test_the_index_follows_the_reader_through_the_site(rich: Build) -> None:
+    lines = (rich.pages / "llms.txt").read_text(encoding="utf-8").splitlines()
     heads = [line for line in lines if line.startswith(("#", ">"))]
     assert heads == ["# small", "> How.", "## Small", "## Recipes", "## Shapes", "## Optional"]
 
@@ -251,11 +248,10 @@ def test_a_page_that_nothing_leads_to_is_optional(project: Project) -> None:
     assert "- [Alone](alone.md): Far away.\n" in text.partition("## Optional")[2]
 
 
-def test_the_whole_has_every_page_with_its_address(rich: Project) -> None:
-    built = rich.build()
-    whole = (built.pages / "llms-full.txt").read_text(encoding="utf-8")
-    for path in built.pages.rglob("*.md"):
-        page = path.relative_to(built.pages).as_posix()
+def test_the_whole_has_every_page_with_its_address(rich: Build) -> None:
+    whole = (rich.pages / "llms-full.txt").read_text(encoding="utf-8")
+    for path in rich.pages.rglob("*.md"):
+        page = path.relative_to(rich.pages).as_posix()
         assert f"<!-- {page}: " in whole
         assert path.read_text(encoding="utf-8") in whole
 
@@ -293,18 +289,17 @@ def test_a_copy_that_is_gone_comes_back(project: Project) -> None:
     assert "**State: current.**" in markdown(project.build(), "recipes/small/sums")
 
 
-def test_a_parallel_build_writes_the_same(rich: Project) -> None:
-    built = rich.build()
+def test_a_parallel_build_writes_the_same(project: Project) -> None:
+    built = project.build()
     texts = {path: path.read_text(encoding="utf-8") for path in stamps(built.pages)}
     for path in texts:
         path.unlink()
-    assert rich.build("-E", "-a", "-j", "2", strict=False).status == 0
+    assert project.build("-E", "-a", "-j", "2").status == 0
     assert {path: path.read_text(encoding="utf-8") for path in texts} == texts
 
 
-def test_a_strict_build_has_nothing_to_say(rich: Project) -> None:
-    built = rich.build(strict=True)
-    assert (built.status, built.warnings) == (0, "")
+def test_a_strict_build_has_nothing_to_say(rich: Build) -> None:
+    assert (rich.status, rich.warnings) == (0, "")
 
 
 def test_other_builders_write_no_markdown(project: Project) -> None:
