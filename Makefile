@@ -6,7 +6,7 @@
 #
 #   make check                       the strict build alone
 #   make doctor                      what this machine can run
-#   make verify, list, bench, serve, linkcheck, clean: see below
+#   make verify, list, bench, shapes, serve, linkcheck, clean: see below
 #
 # PYTHON is the interpreter that all of this runs in. By default it is one in .venv, which is
 # set up on first use; where PYTHON is given, nothing is installed:
@@ -18,7 +18,7 @@ endif
 
 .DEFAULT_GOAL := html
 .DELETE_ON_ERROR:
-.PHONY: html check record verify test list doctor bench linkcheck serve clean pytest
+.PHONY: html check record verify test list doctor bench shapes linkcheck serve clean pytest
 
 VENV := .venv
 BASE_PYTHON ?= python3
@@ -62,6 +62,9 @@ pytest: $(TEST)
 
 bench: $(DOCS)  ## build times, page weights, run times: a table
 	@$(PYTHON) tests/bench.py
+
+shapes: $(DOCS)  ## draw docs/_static/shapes from the recording of anywhere/inspect_pte
+	@$(PYTHON) -m recordings.boundary
 
 serve: html  ## look at the site
 	$(PYTHON) -m http.server --bind 127.0.0.1 --directory build/html $(PORT)

@@ -12,6 +12,7 @@ one job and imports only from those above it in this list:
 :mod:`recordings.run`          run one recipe in a fresh process and make its recording
 :mod:`recordings.compare`      how two runs of a recipe differ
 :mod:`recordings.pages`        what readers see: stamps, banners, facts, tables
+:mod:`recordings.boundary`     figures of recorded programs, on pages and as files
 :mod:`recordings.markdown`     a Markdown copy of every page, and ``llms.txt``
 :mod:`recordings.__main__`     the command line: ``list``, ``run``, ``verify``, ``doctor``
 ========================  =================================================================
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Set up the Sphinx extension; Sphinx is imported only when it is the caller."""
-    from recordings import markdown, pages
+    from recordings import boundary, markdown, pages
 
+    boundary.setup(app)
     markdown.setup(app)
     return pages.setup(app)

@@ -57,7 +57,13 @@ class Translator(MarkdownTranslator):  # type: ignore[misc]
         """Show what is inside of nodes that are not known, such as those of layouts."""
 
     unknown_departure = unknown_visit
-    visit_raw = visit_comment = visit_meta = MarkdownTranslator._skip
+    visit_comment = visit_meta = MarkdownTranslator._skip
+
+    def visit_raw(self, node: nodes.raw) -> None:
+        """Show the text alternative of a figure; what else is raw is for readers of HTML alone."""
+        if alt := node.get("alt"):
+            self.add(f"Figure: {alt}", prefix_eol=2, suffix_eol=2)
+        raise nodes.SkipNode
 
     def visit_table(self, _node: nodes.table) -> None:
         """Begin a table."""

@@ -142,7 +142,7 @@ def _state_file(env: BuildEnvironment, name: str) -> Path:
     return Path(env.doctreedir, "recordings", f"{name}.state")
 
 
-def _depend(env: BuildEnvironment, name: str) -> None:
+def depend(env: BuildEnvironment, name: str) -> None:
     """Have the current page read again when what it shows of the recipe `name` changes.
 
     While there is no such recipe there is no such file, and the page is read every time.
@@ -186,7 +186,7 @@ def add_stamp(app: Sphinx, doctree: nodes.document) -> None:
     title = next(doctree.findall(nodes.title), None)
     if status is None or title is None:
         return
-    _depend(app.env, status.recipe.name)
+    depend(app.env, status.recipe.name)
     below: list[nodes.Node] = []
     if status.state is not State.CURRENT:
         below.append(_banner(status))
@@ -269,7 +269,7 @@ class FactRole(SphinxRole):
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """The value, or a warning and a mark that it is not recorded."""
         name = self.text.partition(":")[0]
-        _depend(self.env, name)
+        depend(self.env, name)
         found = statuses(self.env)
         try:
             value = formatted_fact(found, self.text)
@@ -280,7 +280,7 @@ class FactRole(SphinxRole):
         return [nodes.inline("", value, classes=classes)], []
 
 
-def _not_recorded(error: FactError, directive: SphinxDirective) -> list[nodes.Node]:
+def not_recorded(error: FactError, directive: SphinxDirective) -> list[nodes.Node]:
     """What a directive shows where its fact cannot be had; warns, so that a strict build fails."""
     logger.warning("%s", error, location=directive.get_location(), type="recordings")
     return [nodes.paragraph("", "(not recorded)", classes=["fact-missing"])]
@@ -293,11 +293,11 @@ class RecordedDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The block, or a warning and a mark that it is not recorded."""
-        _depend(self.env, self.arguments[0].partition(":")[0])
+        depend(self.env, self.arguments[0].partition(":")[0])
         try:
             value = fact(statuses(self.env), self.arguments[0])
         except FactError as error:
-            return _not_recorded(error, self)
+            return not_recorded(error, self)
         block = nodes.literal_block(str(value), str(value), language="none")
         block["classes"].append("recorded")
         block["recorded"] = self.arguments[0]
@@ -318,7 +318,7 @@ class MatrixDirective(SphinxDirective):
         """The table, or a warning and a mark that it is not recorded."""
         text = self.arguments[0]
         name = text.partition(":")[0]
-        _depend(self.env, name)
+        depend(self.env, name)
         found = statuses(self.env)
         columns = [line.partition(":") for line in self.content if line.strip()]
         try:
@@ -329,7 +329,7 @@ class MatrixDirective(SphinxDirective):
                 for index in range(len(entries))
             ]
         except FactError as error:
-            return _not_recorded(error, self)
+            return not_recorded(error, self)
         rows: list[list[nodes.Node]] = [[nodes.Text(one) for one in row] for row in values]
         table = _table([title.strip() for _, _, title in columns], rows)
         table["classes"] += ["recordings-matrix", f"recording-{found[name].state.value}"]
@@ -341,10 +341,10 @@ class RecipesDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The table."""
-        _depend(self.env, ALL)
+        depend(self.env, ALL)
         rows: list[list[nodes.Node]] = []
         for name, status in sorted(statuses(self.env).items()):
-            _depend(self.env, name)
+            depend(self.env, name)
             link = addnodes.pending_xref(
                 "",
                 nodes.inline("", status.recipe.title),

@@ -1,0 +1,197 @@
+"""Figures of the boundary between a program and its caller."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from conftest import REPOSITORY, Project
+from recordings import boundary, recording
+
+FOUND = recording.read(REPOSITORY / "gallery" / "recordings", boundary.RECIPE)
+assert FOUND is not None
+SHAPES: dict[str, Any] = FOUND.facts["shapes"]
+SETTINGS: list[dict[str, Any]] = FOUND.facts["settings"]
+SHAPE_FILES = REPOSITORY / "docs" / "_static" / "shapes"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def texts(svg: str) -> list[str]:
+    """What a reader sees in a figure, in order."""
+    return [it.text or "" for it in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def described(svg: str) -> str:
+    found = ElementTree.fromstring(svg).findtext(f"{SVG}desc")
+    assert found
+    return found
+
+
+# -- files --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", boundary.FILES)
+def test_a_committed_drawing_is_what_the_recording_gives(name: str) -> None:
+    drawn = boundary.drawings(SHAPES)[f"{name}.svg"]
+    assert (SHAPE_FILES / f"{name}.svg").read_text(encoding="utf-8") == drawn
+
+
+def test_every_committed_drawing_is_drawn() -> None:
+    assert {it.name for it in SHAPE_FILES.iterdir()} == boundary.drawings(SHAPES).keys()
+
+
+def test_a_project_can_be_redrawn(project: Project) -> None:
+    name = f"{boundary.RECIPE}.json"
+    text = (REPOSITORY / "gallery" / "recordings" / name).read_text(encoding="utf-8")
+    project.write(f"gallery/recordings/{name}", text)
+    project.write("docs/_static/shapes/planned.svg", "old")
+    boundary.redraw(project.root)
+    made = {it.name: it.read_text() for it in project.path("docs/_static/shapes").iterdir()}
+    assert made == boundary.drawings(SHAPES)
+
+
+def test_a_project_without_the_recording_says_so(project: Project) -> None:
+    with pytest.raises(FileNotFoundError, match="record it first"):
+        boundary.redraw(project.root)
+
+
+# -- what a figure shows ------------------------------------------------------------------
+
+
+def test_a_planned_output_is_the_methods() -> None:
+    found = boundary.describe(SHAPES["planned"])
+    assert "Input: on the device, the caller's. Output: on the device, the method's." in found
+    assert "The program copies nothing." in found
+    assert "Python can run it. C++ can run it." in found
+
+
+def test_an_unplanned_output_is_the_callers() -> None:
+    found = boundary.describe(SHAPES["unplanned"])
+    assert "Output: on the device, the caller's." in found
+    assert "Python cannot run it. C++ can run it." in found
+
+
+def test_copies_are_told_and_drawn() -> None:
+    svg = boundary.draw(SHAPES["default"], "Default")
+    assert "copies the input from host to device and the output from device to host" in described(
+        svg
+    )
+    assert {"copy of the input", "result"} <= set(texts(svg))
+
+
+def test_arenas_are_told_and_drawn() -> None:
+    svg = boundary.draw(SHAPES["default"], "Default")
+    assert "reserves 1024 bytes on the host. The program reserves 2048 bytes on the device." in (
+        described(svg)
+    )
+    assert {"reserves 1024 bytes", "reserves 2048 bytes"} <= set(texts(svg))
+
+
+def test_a_tensor_without_memory_is_marked() -> None:
+    svg = boundary.draw(SHAPES["no_memory"], "No memory")
+    assert "no memory" in texts(svg)
+    assert "The delegate's result: on the device, no memory." in described(svg)
+
+
+def test_a_caller_that_is_refused_is_told_why() -> None:
+    found = boundary.describe(SHAPES["unplanned"], "python")
+    assert "Python cannot run it. Output 0 is unplanned on cuda:0" in found
+    assert "C++" not in found
+
+
+def test_a_program_without_a_delegate_is_on_the_host() -> None:
+    svg = boundary.draw(SHAPES["host"], "Host")
+    assert {"program", "input", "output"} <= set(texts(svg))
+    assert "device," not in described(svg)
+
+
+@pytest.mark.parametrize("one", SETTINGS, ids=lambda it: it["title"])
+def test_a_figure_has_a_name_and_a_text(one: dict[str, Any]) -> None:
+    svg = ElementTree.fromstring(boundary.draw(one["program"], one["title"]))
+    assert svg.get("role") == "img"
+    assert svg.findtext(f"{SVG}title") == one["title"]
+    assert len(svg.findtext(f"{SVG}desc") or "") > 80
+
+
+def test_figures_of_different_programs_differ() -> None:
+    drawn = [boundary.draw(one["program"], "Same title") for one in SETTINGS]
+    assert len({re.sub("reserves.*?<", "<", it) for it in drawn}) > 12
+
+
+def test_every_color_can_be_replaced_for_the_dark_scheme() -> None:
+    style = (REPOSITORY / "docs" / "_static" / "site.css").read_text(encoding="utf-8")
+    used = set(re.findall(r"var\(--boundary-([\w-]+),", boundary.draw(SHAPES["no_memory"], "It")))
+    assert used <= boundary.COLORS.keys()
+    assert used - set(re.findall(r"--boundary-([\w-]+):", style)) == {"on-delegate"}
+
+
+def test_names_in_a_figure_are_escaped() -> None:
+    svg = boundary.draw(SHAPES["planned"], "a < b & c")
+    assert ElementTree.fromstring(svg).findtext(f"{SVG}title") == "a < b & c"
+
+
+def test_a_program_with_two_inputs_is_not_drawn() -> None:
+    program = copy.deepcopy(SHAPES["planned"])
+    (method,) = program["methods"]
+    method["inputs"].append(method["inputs"][0] | {"name": "input 1"})
+    with pytest.raises(ValueError, match="forward has not one tensor as input"):
+        boundary.draw(program, "Two")
+
+
+# -- on pages -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def drawn(project: Project) -> Iterator[Project]:
+    """The small project with a recipe that has recorded programs, and a page to draw them on."""
+    facts = {"one": SHAPES["unplanned"], "all": SETTINGS[:2], "text": "none"}
+    project.recipe("small/programs", f"facts = {facts!r}")
+    project.record("small/programs")
+    project.write("docs/index.md", "# Small\n\n```{toctree}\nrecipes/index\n```\n\nDRAW\n")
+    return project
+
+
+def show(project: Project, *lines: str) -> str:
+    """The page with one directive, built strictly."""
+    project.edit(
+        "docs/index.md", "DRAW", "\n".join(["```{boundary} " + lines[0], *lines[1:], "```"])
+    )
+    built = project.build(strict=True)
+    assert (built.status, built.warnings) == (0, "")
+    return built.html("index")
+
+
+def test_a_page_shows_a_figure(drawn: Project) -> None:
+    page = show(drawn, "small/programs:one", ":title: An unplanned one")
+    assert boundary.draw(SHAPES["unplanned"], "An unplanned one") in page
+
+
+def test_a_page_shows_what_a_caller_meets(drawn: Project) -> None:
+    page = show(drawn, "small/programs:one", ":title: It", ":caller: python")
+    assert boundary.draw(SHAPES["unplanned"], "It", "python") in page
+
+
+def test_a_page_shows_a_grid_with_captions(drawn: Project) -> None:
+    page = show(drawn, "small/programs:all")
+    assert page.count('class="boundary-figure') == 2
+    assert re.findall(r'class="caption">(.*?)</p>', page) == [it["title"] for it in SETTINGS[:2]]
+
+
+WRONG = {
+    "small/none:one": "there is no recipe",
+    "small/programs:none": "the recording has no 'none'",
+    "small/programs:text": "it is no program that can be drawn",
+}
+
+
+@pytest.mark.parametrize(("key", "reason"), WRONG.items(), ids=WRONG)
+def test_what_cannot_be_drawn_fails_a_strict_build(drawn: Project, key: str, reason: str) -> None:
+    drawn.edit("docs/index.md", "DRAW", f"```{{boundary}} {key}\n```")
+    built = drawn.build(strict=True)
+    assert built.status == 1
+    assert reason in built.warnings
+    assert "(not recorded)" in built.text("index")
