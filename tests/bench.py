@@ -11,7 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
+
+from programs import sparse
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -22,6 +25,65 @@ def build(project: Path) -> float:
     started = time.perf_counter()
     subprocess.run(command, cwd=project, check=True, stderr=subprocess.DEVNULL)
     return time.perf_counter() - started
+
+
+#: Programs that read a program: they print seconds, the memory that took, and what it has in all.
+READERS = {
+    "inspector": """
+import argparse, contextlib, io, json, math, mmap, resource, runpy, struct, sys, time, flatbuffers
+sys.argv = ["gallery/anywhere/inspect_pte.py", sys.argv[1]]
+before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+    runpy.run_path(sys.argv[0], run_name="__main__")
+""",
+    "ExecuTorch API": """
+import resource, sys, time
+from executorch.exir._serialize._program import deserialize_pte_binary
+before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+with open(sys.argv[1], "rb") as file:
+    deserialize_pte_binary(file.read())
+""",
+}
+MEASURED = """
+taken, peak = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(taken, (peak - before) / 1024, peak / 1024)
+"""
+
+
+def read(how: str, program: Path) -> str:
+    """Seconds, and MiB on Linux, that reading `program` takes after the imports."""
+    command = [sys.executable, "-c", READERS[how] + MEASURED, str(program)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        return done.stderr.strip().splitlines()[-1][-60:]
+    seconds, more, peak = map(float, done.stdout.splitlines()[-1].split())
+    return f"{seconds:.3f} s, {more:.0f} MiB more, {peak:.0f} MiB in all"
+
+
+def start(program: Path) -> str:
+    """The median of seconds that the command takes as a whole, in a process of its own."""
+    command = [sys.executable, "gallery/anywhere/inspect_pte.py", str(program)]
+    times = []
+    for _ in range(5):
+        started = time.perf_counter()
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        times.append(time.perf_counter() - started)
+    return f"{sorted(times)[2]:.2f} s"
+
+
+def inspector() -> None:
+    """Print what reading a program takes. The API reads 4 GiB several times over: not tried."""
+    if not find_spec("flatbuffers"):
+        print("\nInspector: flatbuffers is not installed")
+        return
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        small = sparse.grow(Path(folder, "small.pte"), 256 << 20)
+        large = sparse.grow(Path(folder, "large.pte"), 4 << 30)
+        rows = [("the whole command, a small program", start(sparse.SAMPLE))]
+        rows += [(f"256 MiB, {how}", read(how, small)) for how in READERS]
+        rows += [("4 GiB, inspector", read("inspector", large))]
+        rows += [("4 GiB, ExecuTorch API", "not tried: it holds the blob several times")]
+    table("Reading a program, after the imports", rows)
 
 
 def table(title: str, rows: list[tuple[str, str]]) -> None:
@@ -48,6 +110,7 @@ def main() -> None:
     table("Build times, without set-up", [(name, f"{seconds:.1f} s") for name, seconds in times])
     heaviest = sorted(pages.items(), key=lambda item: -item[1])[:5]
     table("Heaviest pages, HTML", [(name, f"{size / 1024:.0f} KiB") for name, size in heaviest])
+    inspector()
     runs = []
     for path in sorted((ROOT / "gallery" / "recordings").rglob("*.json")):
         recorded = json.loads(path.read_text(encoding="utf-8"))

@@ -46,6 +46,7 @@ FILES = [*files_below(REPOSITORY)]
 COMMANDS = (
     r"make [a-z]+( (RECIPE|PYTHON)=\S+)*",
     r"python gallery/\S+\.py",
+    r"python gallery/anywhere/inspect_pte\.py \w+\.pte( --caller (python|cpp))?",
     re.escape(environment.CUDA_WHEEL),
     r"python3 -m pip install --group docs --group run",
 )
