@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from conftest import REPOSITORY, Project
+from conftest import REPOSITORY, Build, Project, copied
 from recordings import boundary, recording
 
 FOUND = recording.read(REPOSITORY / "gallery" / "recordings", boundary.RECIPE)
@@ -44,19 +45,19 @@ def test_every_committed_drawing_is_drawn() -> None:
     assert {it.name for it in SHAPE_FILES.iterdir()} == boundary.drawings(SHAPES).keys()
 
 
-def test_a_project_can_be_redrawn(project: Project) -> None:
-    name = f"{boundary.RECIPE}.json"
-    text = (REPOSITORY / "gallery" / "recordings" / name).read_text(encoding="utf-8")
-    project.write(f"gallery/recordings/{name}", text)
-    project.write("docs/_static/shapes/planned.svg", "old")
-    boundary.redraw(project.root)
-    made = {it.name: it.read_text() for it in project.path("docs/_static/shapes").iterdir()}
+def test_a_project_can_be_redrawn(tmp_path: Path) -> None:
+    recording.write(FOUND, tmp_path / "gallery" / "recordings", {})
+    folder = tmp_path / "docs" / "_static" / "shapes"
+    folder.mkdir(parents=True)
+    (folder / "planned.svg").write_text("old")
+    boundary.redraw(tmp_path)
+    made = {it.name: it.read_text(encoding="utf-8") for it in folder.iterdir()}
     assert made == boundary.drawings(SHAPES)
 
 
-def test_a_project_without_the_recording_says_so(project: Project) -> None:
+def test_a_project_without_the_recording_says_so(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="record it first"):
-        boundary.redraw(project.root)
+        boundary.redraw(tmp_path)
 
 
 # -- what a figure shows ------------------------------------------------------------------
@@ -144,43 +145,24 @@ def test_a_program_with_two_inputs_is_not_drawn() -> None:
 
 # -- on pages -----------------------------------------------------------------------------
 
+PAGE = """# Small
 
-@pytest.fixture
-def drawn(project: Project) -> Iterator[Project]:
-    """The small project with a recipe that has recorded programs, and a page to draw them on."""
-    facts = {"one": SHAPES["unplanned"], "all": SETTINGS[:2], "text": "none"}
-    project.recipe("small/programs", f"facts = {facts!r}")
-    project.record("small/programs")
-    project.write("docs/index.md", "# Small\n\n```{toctree}\nrecipes/index\n```\n\nDRAW\n")
-    return project
+```{toctree}
+recipes/index
+```
 
+```{boundary} small/programs:one
+:title: An unplanned one
+```
 
-def show(project: Project, *lines: str) -> str:
-    """The page with one directive, built strictly."""
-    project.edit(
-        "docs/index.md", "DRAW", "\n".join(["```{boundary} " + lines[0], *lines[1:], "```"])
-    )
-    built = project.build(strict=True)
-    assert (built.status, built.warnings) == (0, "")
-    return built.html("index")
+```{boundary} small/programs:one
+:title: From Python
+:caller: python
+```
 
-
-def test_a_page_shows_a_figure(drawn: Project) -> None:
-    page = show(drawn, "small/programs:one", ":title: An unplanned one")
-    assert boundary.draw(SHAPES["unplanned"], "An unplanned one") in page
-
-
-def test_a_page_shows_what_a_caller_meets(drawn: Project) -> None:
-    page = show(drawn, "small/programs:one", ":title: It", ":caller: python")
-    assert boundary.draw(SHAPES["unplanned"], "It", "python") in page
-
-
-def test_a_page_shows_a_grid_with_captions(drawn: Project) -> None:
-    page = show(drawn, "small/programs:all")
-    assert page.count('class="boundary-figure') == 2
-    assert re.findall(r'class="caption">(.*?)</p>', page) == [it["title"] for it in SETTINGS[:2]]
-
-
+```{boundary} small/programs:all
+```
+"""
 WRONG = {
     "small/none:one": "there is no recipe",
     "small/programs:none": "the recording has no 'none'",
@@ -188,10 +170,57 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("key", "reason"), WRONG.items(), ids=WRONG)
-def test_what_cannot_be_drawn_fails_a_strict_build(drawn: Project, key: str, reason: str) -> None:
-    drawn.edit("docs/index.md", "DRAW", f"```{{boundary}} {key}\n```")
+@pytest.fixture(scope="module")
+def drawn(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """The small project with a recipe that has recorded programs."""
+    facts = {"one": SHAPES["unplanned"], "all": SETTINGS[:2], "text": "none"}
+    with copied(recorded, tmp_path_factory.mktemp("drawn")) as project:
+        project.recipe("small/programs", f"facts = {facts!r}")
+        project.record("small/programs")
+        yield project
+
+
+@pytest.fixture(scope="module")
+def page(drawn: Project) -> Build:
+    """A page with figures, built strictly."""
+    drawn.write("docs/index.md", PAGE)
     built = drawn.build(strict=True)
-    assert built.status == 1
-    assert reason in built.warnings
-    assert "(not recorded)" in built.text("index")
+    assert (built.status, built.warnings) == (0, "")
+    return built
+
+
+@pytest.fixture(scope="module")
+def wrong(drawn: Project, page: Build) -> Build:
+    """The same page with figures that cannot be drawn."""
+    blocks = [f"```{{boundary}} {key}\n```\n" for key in WRONG]
+    drawn.write("docs/index.md", "\n".join(["# Small\n", *blocks]))
+    return drawn.build(strict=True)
+
+
+def test_a_page_shows_a_figure(page: Build) -> None:
+    assert boundary.draw(SHAPES["unplanned"], "An unplanned one") in page.html("index")
+
+
+def test_a_page_shows_what_a_caller_meets(page: Build) -> None:
+    assert boundary.draw(SHAPES["unplanned"], "From Python", "python") in page.html("index")
+
+
+def test_a_page_shows_a_grid_with_captions(page: Build) -> None:
+    grid = page.html("index").partition('class="boundaries')[2]
+    assert grid.count('class="boundary-figure') == 2
+    assert re.findall(r'class="caption">(.*?)</p>', grid) == [it["title"] for it in SETTINGS[:2]]
+
+
+def test_a_page_in_markdown_has_the_text_of_a_figure(page: Build) -> None:
+    text = (page.pages / "index.md").read_text(encoding="utf-8")
+    assert f"Figure: An unplanned one. {boundary.describe(SHAPES['unplanned'])}" in text
+
+
+@pytest.mark.parametrize("reason", WRONG.values(), ids=WRONG)
+def test_what_cannot_be_drawn_fails_a_strict_build(wrong: Build, reason: str) -> None:
+    assert wrong.status == 1
+    assert reason in wrong.warnings
+
+
+def test_what_cannot_be_drawn_is_marked(wrong: Build) -> None:
+    assert wrong.text("index").count("(not recorded)") == len(WRONG)
