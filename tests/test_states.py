@@ -331,6 +331,24 @@ def test_a_local_recording_that_is_broken_is_not_shown(project: Project) -> None
     assert "the sum is 4" not in built.text("recipes/small/sums")
 
 
+def test_a_build_that_may_run_recipes_shows_what_was_not_current(project: Project) -> None:
+    project.edit("gallery/small/sums.py", "1 + 2", "2 + 2")
+    built = project.build("-D", "recordings_run=1")
+    assert built.status == 0
+    assert "the sum is 4" in built.text("recipes/small/sums")
+    assert not project.path("build/recordings/small/curve.json").exists()
+
+
+def test_a_build_goes_on_where_a_recipe_fails(
+    project: Project, capfd: pytest.CaptureFixture[str]
+) -> None:
+    project.edit("gallery/small/sums.py", "1 + 2", "1 / 0")
+    built = project.build("-D", "recordings_run=1")
+    assert built.status == 0
+    assert "recipe small/sums is stale" in built.warnings
+    assert "FAILED small/sums" in capfd.readouterr().err
+
+
 # -- builds after the first -------------------------------------------------------------
 
 

@@ -20,9 +20,8 @@ except ModuleNotFoundError as error:
     wanted = "pip install --group docs --group run"
     print(f"recordings: {error.name} is not installed: {wanted}", file=sys.stderr)
     raise SystemExit(2) from None
-from recordings.pages import stamp_text
 from recordings.recipe import NEEDS, Recipe, RecipeError, find, load
-from recordings.recording import State
+from recordings.recording import State, stamp_text
 from recordings.run import LIMIT_S, NeedsNotMetError, RunFailedError, run, stop_all
 
 #: A recipe compiles and calls with several threads.

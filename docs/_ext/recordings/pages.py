@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from packaging.version import Version
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -17,8 +19,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from recordings import environment, recipe, recording, replay
-from recordings.recipe import Recipe
-from recordings.recording import Recording, State, Status
+from recordings.recording import Recording, State, Status, stamp_text
 from recordings.run import PAGES
 
 logger = logging.getLogger(__name__)
@@ -86,6 +87,11 @@ def load_statuses(app: Sphinx) -> None:
         pinned = environment.pins(root / "pyproject.toml")
         recipes = recipe.find(gallery)
         found = {one.name: recording.best_status(one, folders, pinned) for one in recipes}
+        if app.config.recordings_run and any(
+            it.state is not State.CURRENT for it in found.values()
+        ):
+            _run_locally(root)
+            found = {one.name: recording.best_status(one, folders, pinned) for one in recipes}
     except (recipe.RecipeError, ValueError) as error:
         raise ExtensionError(str(error)) from error
     app.env.recordings_statuses = found  # type: ignore[attr-defined]
@@ -109,6 +115,14 @@ def load_statuses(app: Sphinx) -> None:
             )
     _note_states(app, found)
     replay.install(found, app.config.sphinx_gallery_conf)
+
+
+def _run_locally(root: Path) -> None:
+    """Run what is not current and can run here. It says what fails; a build goes on without."""
+    package = str(Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "recordings", "--root", str(root), "run", "--local"]
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": path})
 
 
 def _sweep(pages: Path, found: Mapping[str, Status]) -> None:
@@ -151,22 +165,6 @@ def depend(env: BuildEnvironment, name: str) -> None:
 
 
 # -- words ----------------------------------------------------------------------------
-
-
-def stamp_text(of: Recipe, one: Recording) -> str:
-    """Where, with what and when the recording `one` of the recipe `of` was made, in one line."""
-    where = one.environment
-    on_device = "cuda" in of.needs
-    parts = [f"Ran on {where['gpu'] if on_device else where['cpu']}"]
-    for label, key in (("ExecuTorch", "executorch"), ("torch", "torch")):
-        if where.get(key):
-            parts.append(f"{label} {Version(where[key]).base_version}")
-    if on_device:
-        parts.append(f"CUDA {where['cuda']}")
-        if (where.get("delegate") or {}).get("from") == "source":
-            parts.append("delegate from source")
-    parts += [one.date, f"{one.seconds:.0f} s"]
-    return " · ".join(parts)
 
 
 def _environment_text(key: str, value: Any) -> str:
@@ -382,6 +380,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("recordings_gallery", "gallery", "env", [str])
     app.add_config_value("recordings_folder", "gallery/recordings", "env", [str])
     app.add_config_value("recordings_local", "build/recordings", "env", [str])
+    app.add_config_value("recordings_run", False, "", [bool])
+    replay.import_no_matplotlib()
     app.connect("builder-inited", load_statuses, priority=400)
     app.connect("doctree-read", add_stamp)
     app.add_role("fact", FactRole())

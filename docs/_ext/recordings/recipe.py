@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import io
 import json
@@ -65,26 +66,25 @@ class Recipe:
     @property
     def code_blocks(self) -> list[int]:
         """Where among :attr:`blocks` the ones with code are; comments alone are none."""
-        return [
-            index
-            for index, block in enumerate(self.blocks)
-            if block.type == "code" and self._code(block)
-        ]
+        return list(self._codes)
 
     def code_hash(self) -> str:
         """Hash of the code blocks in order, blind to prose and comments."""
-        code = [self._code(self.blocks[index]) for index in self.code_blocks]
-        return sha256(json.dumps(code).encode())
+        return sha256(json.dumps([*self._codes.values()]).encode())
 
     def companion_hashes(self) -> dict[str, str]:
         """Hash of every companion file, by its relative path."""
         return {name: sha256(path.read_bytes()) for name, path in self.companions.items()}
 
-    def _code(self, block: py_source_parser.Block) -> str:
+    @functools.cached_property
+    def _codes(self) -> dict[int, str]:
+        """The code of every block that has any, by its index; a build asks for it often."""
+        blocks = [(index, it) for index, it in enumerate(self.blocks) if it.type == "code"]
         try:
-            return code_only(block.content)
+            codes = {index: code_only(block.content) for index, block in blocks}
         except ValueError as error:
             raise RecipeError(f"{self.path}: {error}") from error
+        return {index: code for index, code in codes.items() if code}
 
 
 def sha256(data: bytes) -> str:

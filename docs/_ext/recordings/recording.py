@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from recordings.environment import moved_pins
 from recordings.recipe import Recipe, sha256, to_json
@@ -221,8 +222,11 @@ def best_status(
 
     Where none has, the first folder decides: it holds the committed recordings.
     """
-    found = [status(recipe, folder, pinned) for folder in folders]
-    return next((one for one in found if one.state is State.CURRENT), found[0])
+    first = status(recipe, folders[0], pinned)
+    if first.state is State.CURRENT:
+        return first
+    others = (status(recipe, folder, pinned) for folder in folders[1:])
+    return next((one for one in others if one.state is State.CURRENT), first)
 
 
 def _changes(recipe: Recipe, recording: Recording) -> tuple[str, ...]:
@@ -239,3 +243,19 @@ def _changes(recipe: Recipe, recording: Recording) -> tuple[str, ...]:
         elif now[name] != then[name]:
             changes.append(f"{name} changed")
     return tuple(changes)
+
+
+def stamp_text(of: Recipe, one: Recording) -> str:
+    """Where, with what and when the recording `one` of the recipe `of` was made, in one line."""
+    where = one.environment
+    on_device = "cuda" in of.needs
+    parts = [f"Ran on {where['gpu'] if on_device else where['cpu']}"]
+    for label, key in (("ExecuTorch", "executorch"), ("torch", "torch")):
+        if where.get(key):
+            parts.append(f"{label} {Version(where[key]).base_version}")
+    if on_device:
+        parts.append(f"CUDA {where['cuda']}")
+        if (where.get("delegate") or {}).get("from") == "source":
+            parts.append("delegate from source")
+    parts += [one.date, f"{one.seconds:.0f} s"]
+    return " · ".join(parts)

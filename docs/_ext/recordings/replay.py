@@ -57,6 +57,19 @@ def execute(
     return found
 
 
+def import_no_matplotlib() -> None:
+    """Have sphinx-gallery not set up matplotlib, where it is: a build that runs nothing draws
+    nothing, and the import takes a second.
+
+    To be called before sphinx-gallery reads its configuration.
+    """
+    gen_gallery._import_matplotlib = _nothing
+
+
+def _nothing() -> None:
+    pass
+
+
 def install(statuses: Mapping[str, Status], config: Mapping[str, Any]) -> None:
     """From now on, sphinx-gallery shows what `statuses` have recorded.
 
