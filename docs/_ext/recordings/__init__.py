@@ -13,6 +13,10 @@ one job and imports only from those above it in this list:
 :mod:`recordings.compare`      how two runs of a recipe differ
 :mod:`recordings.pages`        what readers see: stamps, banners, facts, tables
 :mod:`recordings.boundary`     figures of recorded programs, on pages and as files
+:mod:`recordings.cards`        the stamp on every card of the gallery
+:mod:`recordings.downloads`    scripts that say what they need, with their companions
+:mod:`recordings.summary`      every recipe at a glance: a matrix, a JSON file, a badge
+:mod:`recordings.publish`      links to the repository, and to other versions of the site
 :mod:`recordings.markdown`     a Markdown copy of every page, and ``llms.txt``
 :mod:`recordings.__main__`     the command line: ``list``, ``run``, ``verify``, ``doctor``
 ========================  =================================================================
@@ -28,8 +32,8 @@ if TYPE_CHECKING:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Set up the Sphinx extension; Sphinx is imported only when it is the caller."""
-    from recordings import boundary, markdown, pages
+    from recordings import boundary, cards, downloads, markdown, pages, publish, summary
 
-    boundary.setup(app)
-    markdown.setup(app)
+    for module in (boundary, cards, downloads, summary, publish, markdown):
+        module.setup(app)
     return pages.setup(app)

@@ -1,4 +1,4 @@
-"""What readers see: stamps and banners on recipe pages, facts in prose, the table of recipes."""
+"""What readers see: stamps and banners on recipe pages, facts in prose, tables of facts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
@@ -329,40 +328,13 @@ class MatrixDirective(SphinxDirective):
         except FactError as error:
             return not_recorded(error, self)
         rows: list[list[nodes.Node]] = [[nodes.Text(one) for one in row] for row in values]
-        table = _table([title.strip() for _, _, title in columns], rows)
-        table["classes"] += ["recordings-matrix", f"recording-{found[name].state.value}"]
-        return [table]
+        drawn = table([title.strip() for _, _, title in columns], rows)
+        drawn["classes"] += ["recordings-matrix", f"recording-{found[name].state.value}"]
+        return [drawn]
 
 
-class RecipesDirective(SphinxDirective):
-    """``{recipes}`` draws the table of all recipes: title, needs, state, where and when run."""
-
-    def run(self) -> list[nodes.Node]:
-        """The table."""
-        depend(self.env, ALL)
-        rows: list[list[nodes.Node]] = []
-        for name, status in sorted(statuses(self.env).items()):
-            depend(self.env, name)
-            link = addnodes.pending_xref(
-                "",
-                nodes.inline("", status.recipe.title),
-                refdomain="std",
-                reftype="doc",
-                reftarget=f"/{PAGES}/{name}",
-                refdoc=self.env.docname,
-                refexplicit=True,
-                refwarn=True,
-            )
-            words = [
-                ", ".join(status.recipe.needs),
-                status.state.value,
-                ran_text(status, self.config).removeprefix("Ran on "),
-            ]
-            rows.append([link, *map(nodes.Text, words)])
-        return [_table(["Recipe", "Needs", "State", "Ran on"], rows)]
-
-
-def _table(head: list[str], rows: list[list[nodes.Node]]) -> nodes.table:
+def table(head: list[str], rows: list[list[nodes.Node]]) -> nodes.table:
+    """A table with the texts of `head` above `rows`."""
     group = nodes.tgroup(cols=len(head))
     group += [nodes.colspec(colwidth=1) for _ in head]
     group += nodes.thead("", _row([nodes.Text(text) for text in head]))
@@ -387,5 +359,4 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_role("fact", FactRole())
     app.add_directive("recorded", RecordedDirective)
     app.add_directive("matrix", MatrixDirective)
-    app.add_directive("recipes", RecipesDirective)
-    return {"version": str(recording.SCHEMA), "env_version": 1, "parallel_read_safe": True}
+    return {"version": str(recording.SCHEMA), "env_version": 2, "parallel_read_safe": True}

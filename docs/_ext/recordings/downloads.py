@@ -1,0 +1,204 @@
+"""What a reader downloads of a recipe: a script that says what it needs, with its companions.
+
+sphinx-gallery copies the script and makes a notebook of it. At the end of a build the copies
+in the site get `inline script metadata`_: the versions that the recipe was recorded with.
+The archive gets the companions, too. Sources are never touched.
+
+.. _inline script metadata: https://packaging.python.org/specifications/inline-script-metadata/
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from packaging.requirements import Requirement
+from packaging.version import Version
+from sphinx.application import Sphinx
+
+from recordings.environment import CUDA_WHEEL
+from recordings.pages import depend, statuses
+from recordings.recipe import Recipe
+from recordings.recording import Recording, Status
+from recordings.run import PAGES
+
+#: What to install for a module that a recipe imports.
+DISTRIBUTIONS = {
+    "executorch": "executorch",
+    "torch": "torch",
+    "numpy": "numpy",
+    "matplotlib": "matplotlib",
+    "cupy": "cupy-cuda13x",
+    "jax": "jax[cuda13]",
+}
+#: Where the newest date of a file in an archive counts from: the same content, the same bytes.
+EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def requirements(pyproject: Path) -> dict[str, Requirement]:
+    """Every requirement of every dependency group, by name; the first group that has it counts.
+
+    Args:
+        pyproject: The project's ``pyproject.toml``.
+    """
+    groups = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("dependency-groups", {})
+    found: dict[str, Requirement] = {}
+    for lines in groups.values():
+        for line in lines:
+            if isinstance(line, str):
+                one = Requirement(line)
+                found.setdefault(one.name, one)
+    return found
+
+
+def imported(of: Recipe) -> list[str]:
+    """The modules of :data:`DISTRIBUTIONS` that a recipe or a Python companion imports."""
+    texts = [block.content for block in of.blocks if block.type == "code"]
+    scripts = [path for path in of.companions.values() if path.suffix == ".py"]
+    texts += [path.read_text(encoding="utf-8") for path in scripts]
+    names = set()
+    for node in (it for text in texts for it in ast.walk(ast.parse(text))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return [name for name in DISTRIBUTIONS if name in names]
+
+
+def dependencies(of: Recipe, one: Recording | None, known: dict[str, Requirement]) -> list[str]:
+    """What to install for a recipe: as recorded, else in the project's range.
+
+    Args:
+        of: The recipe.
+        one: Its recording, where there is one.
+        known: :func:`requirements` of the project.
+    """
+    found = []
+    for module in imported(of):
+        distribution = DISTRIBUTIONS[module]
+        if one and (version := one.environment.get(module)):
+            found.append(f"{distribution}=={Version(version).base_version}")
+        elif module in known:
+            found.append(f"{distribution}{known[module].specifier}")
+        else:
+            found.append(distribution)
+    if "cpp" in of.needs:
+        found.append(f"cmake{known['cmake'].specifier if 'cmake' in known else ''}")
+    return found
+
+
+def metadata(of: Recipe, one: Recording | None, known: dict[str, Requirement]) -> str:
+    """The block of inline script metadata for a recipe, as comment lines.
+
+    Args: as :func:`dependencies`.
+    """
+    lines = []
+    if one:
+        python = ".".join(one.environment["python"].split(".")[:2])
+        lines += [f"# Recorded on {one.date} with", *(f"#   {it}" for it in _recorded_with(one))]
+        lines += [f'requires-python = "=={python}.*"']
+    wanted = dependencies(of, one, known)
+    lines += ["dependencies = [", *(f"  {json.dumps(it)}," for it in wanted), "]"]
+    if "cuda" in of.needs:
+        # The package index has no CUDA delegate.
+        index = CUDA_WHEEL.rpartition(" ")[2]
+        lines += ["", "[[tool.uv.index]]", f"url = {json.dumps(index)}"]
+    commented = "".join(f"# {line}".rstrip() + "\n" for line in lines)
+    return f"# /// script\n{commented}# ///\n"
+
+
+def _recorded_with(one: Recording) -> list[str]:
+    where = one.environment
+    names = ("python", "executorch", "torch", "cuda")
+    found = [f"{name} {where[name]}" for name in names if where.get(name)]
+    if (where.get("delegate") or {}).get("from") == "source":
+        found.append(f"a CUDA delegate built from source, commit {where['delegate']['commit']}")
+    return found
+
+
+def notebook(text: str, of: Recipe, block: str) -> str:
+    """A notebook of the recipe, with `block` in a first cell.
+
+    A recipe finds its companions beside itself, by ``sys.argv[0]``. A notebook has none of its
+    own, so the cell names the script.
+    """
+    data = json.loads(text)
+    if of.companions:
+        block += f'\nimport sys\n\nsys.argv[0] = "{of.path.name}"  # companions are beside it\n'
+    cell = {
+        "cell_type": "code",
+        "execution_count": None,
+        "metadata": {"collapsed": False},
+        "outputs": [],
+        "source": block.rstrip("\n").splitlines(keepends=True),
+    }
+    data["cells"].insert(0, cell)
+    return json.dumps(data, indent=1) + "\n"
+
+
+def archive(files: dict[str, bytes]) -> bytes:
+    """A zip file of `files`, by their names in it; equal for equal files."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, content in files.items():
+            made.writestr(zipfile.ZipInfo(name, EPOCH), content, zipfile.ZIP_DEFLATED)
+    return stream.getvalue()
+
+
+def write_downloads(app: Sphinx, error: Exception | None) -> None:
+    """Replace what the site offers for download of every recipe."""
+    if error is not None or app.builder.format != "html":
+        return
+    known = requirements(Path(app.config.recordings_root, "pyproject.toml"))
+    for name, status in statuses(app.env).items():
+        _write(app, name, status, known)
+
+
+def _write(app: Sphinx, name: str, status: Status, known: dict[str, Requirement]) -> None:
+    of = status.recipe
+    block = metadata(of, status.shown, known)
+    script = block + of.path.read_text(encoding="utf-8")
+    files = {f"{of.path.stem}.py": script.encode()}
+    page = Path(app.srcdir, PAGES, name)
+    made = page.with_suffix(".ipynb")
+    if made.is_file():
+        text = notebook(made.read_text(encoding="utf-8"), of, block)
+        files[made.name] = text.encode()
+    companions = {path: it.read_bytes() for path, it in of.companions.items()}
+    zipped = f"{of.path.stem}.zip"
+    for file, content in {**files, zipped: archive(files | companions)}.items():
+        # sphinx-gallery's page links them, so Sphinx has given each one a place.
+        source = Path(os.path.relpath(page.with_name(file), app.srcdir))
+        if source in app.env.dlfiles:
+            _, place = app.env.dlfiles[source]
+            Path(app.outdir, "_downloads", place).write_bytes(content)
+
+
+def name_companions(app: Sphinx, doctree: nodes.document) -> None:
+    """Say at the downloads which companions the archive has, and the script alone lacks."""
+    status = statuses(app.env).get(app.env.docname.removeprefix(f"{PAGES}/"))
+    if status is None or not status.recipe.companions:
+        return
+    depend(app.env, status.recipe.name)
+    for node in doctree.findall(nodes.container):
+        if "sphx-glr-footer" in node["classes"]:
+            note = nodes.paragraph("", "The script uses other files. The archive has them: ")
+            for name in status.recipe.companions:
+                note += [nodes.literal("", name), nodes.Text(", ")]
+            note[-1] = nodes.Text(".")
+            node.insert(0, note)
+            return
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Connect to Sphinx."""
+    app.connect("doctree-read", name_companions)
+    app.connect("build-finished", write_downloads)
+    return {"parallel_read_safe": True}
