@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 from sphinx.application import Sphinx
 from sphinx.config import Config
-from sphinx.errors import ExtensionError
+from sphinx.errors import ConfigError
 
 from recordings.run import PAGES
 
@@ -93,13 +93,13 @@ def offer_versions(app: Sphinx, config: Config) -> None:
     """Show the theme's switcher, and its banner on old versions, where there are several.
 
     Raises:
-        ExtensionError: The version that is built is none of them.
+        ConfigError: The version that is built is none of them.
     """
     versions = config.recordings_versions
     if len(versions) < 2:
         return
     if config.release not in versions:
-        raise ExtensionError(
+        raise ConfigError(
             f"this site is about version {config.release}, which is none of SITE_VERSIONS:"
             f" {' '.join(versions)}"
         )
