@@ -1,11 +1,14 @@
 """Measure what is never asserted: build times, page weights, run times. `make bench` prints them.
 
-Builds a copy of the site in a temporary folder, so that nothing here is touched.
+Builds copies of the site in a temporary folder, so that nothing here is touched.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,15 +20,128 @@ from pathlib import Path
 from programs import sparse
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Builds of this site and of the plain one take turns, and the best of each counts.
+REPEATS = 3
+
+#: What makes the same site without our package, appended to its configuration. A page shows a word
+#: where it quotes a recording, and recipes' pages have code and no outputs.
+# It does without matplotlib, as our package has it: the documentation's own environment has none.
+PLAIN = """
+extensions.remove("recordings")
+sys.modules["matplotlib"] = None
+
+
+def setup(app):
+    from docutils import nodes
+    from docutils.parsers.rst import Directive
+
+    class Word(Directive):
+        optional_arguments = 1
+        final_argument_whitespace = True
+        has_content = True
+
+        def run(self):
+            return [nodes.paragraph("", "word")]
+
+    app.add_role("fact", lambda *arguments, **options: ([nodes.inline("", "word")], []))
+    for name in ("recorded", "matrix", "recipes", "environments"):
+        app.add_directive(name, Word, override=True)
+"""
+
+
+def table(title: str, rows: list[tuple[str, ...]]) -> None:
+    """Print columns under a title; the first one is wide."""
+    print(f"\n{title}")
+    for name, *values in rows:
+        print(f"  {name:44}{''.join(f' {value:>12}' for value in values)}")
+
+
+# -- building -------------------------------------------------------------------------
+
+
+def copy_site(folder: Path, conf: str = "") -> Path:
+    """Copy what the site is made of to `folder`, and append `conf` to its configuration."""
+    ignored = shutil.ignore_patterns(".venv", ".git", ".builder", "build", "recipes")
+    shutil.copytree(ROOT, folder, ignore=ignored)
+    with (folder / "conf.py").open("a", encoding="utf-8") as file:
+        file.write(conf)
+    return folder
 
 
 def build(project: Path) -> float:
-    """Seconds that one lenient build of `project` takes."""
-    command = [sys.executable, "-m", "sphinx", "-q", "-c", ".", "docs", "build/html"]
+    """Seconds that `make html` takes for `project`, without set-up."""
+    options = ["-q", "-j", "auto", "-D", "recordings_run=1", "-c", "."]
+    command = [sys.executable, "-m", "sphinx", *options, "docs", "build/html"]
     started = time.perf_counter()
     subprocess.run(command, cwd=project, check=True, stderr=subprocess.DEVNULL)
     return time.perf_counter() - started
 
+
+def builds(project: Path, number: int) -> dict[str, float]:
+    """Seconds of each kind of build of `project`, in the order in which an author meets them."""
+    for made in ("build", "docs/recipes"):
+        shutil.rmtree(project / made, ignore_errors=True)
+    times = {"from nothing": build(project)}
+    with (project / "docs" / "index.md").open("a", encoding="utf-8") as page:
+        page.write(f"\nLine {number}.\n")
+    return times | {"one page edited": build(project), "nothing to do": build(project)}
+
+
+def print_builds(folder: Path) -> Path:
+    """Print build times of this site and of the plain one; return the pages of this one."""
+    ours, plain = copy_site(folder / "ours"), copy_site(folder / "plain", PLAIN)
+    measured = [(builds(ours, number), builds(plain, number)) for number in range(REPEATS)]
+    rows = [("", "this site", "plain", "ratio")]
+    for kind in measured[0][0]:
+        here, there = (min(one[kind] for one in times) for times in zip(*measured, strict=True))
+        rows.append((kind, f"{here:.1f} s", f"{there:.1f} s", f"{here / there:.2f}"))
+    table(f"Build times, without set-up, best of {REPEATS}", rows)
+    print(
+        "  plain: the same pages by sphinx-gallery without the recordings package: no outputs, a word\n"
+        "  for a fact or a figure, and none of the files beside the pages"
+    )
+    return ours / "build" / "html"
+
+
+# -- pages ----------------------------------------------------------------------------
+
+
+def transfer(html: Path) -> dict[str, int]:
+    """Bytes that each page of a site takes to load, compressed, without its figures.
+
+    With its style sheets, what these import, its scripts, and the font of the icons.
+    """
+    sizes: dict[Path, int] = {}
+
+    def size(path: Path) -> int:
+        if path not in sizes:
+            content = path.read_bytes() if path.is_file() else b""
+            sizes[path] = len(content if path.suffix == ".woff2" else gzip.compress(content))
+        return sizes[path]
+
+    always = {html / "_static" / "basic.css", *html.rglob("fa-solid-*.woff2")}
+    found = {}
+    for page in sorted(html.rglob("*.html")):
+        if "_static" in page.parts:
+            continue
+        links = re.findall(r'(?:href|src)="([^"?#:]+\.(?:css|js))["?]', page.read_text("utf-8"))
+        files = {Path(os.path.normpath(page.parent / link)) for link in links}
+        found[page.relative_to(html).as_posix()] = sum(map(size, {page, *files, *always}))
+    return found
+
+
+def print_pages(html: Path) -> None:
+    """Print the pages of a site that are heaviest to load, and the largest by themselves."""
+    weights = sorted(transfer(html).items(), key=lambda item: -item[1])
+    rows = [(name, f"{weight / 1024:.0f} KiB") for name, weight in weights[:5]]
+    table("Heaviest pages, compressed, with styles, scripts and font; limit 300 KiB", [*rows])
+    pages = sorted(html.rglob("*.html"), key=lambda path: -path.stat().st_size)[:5]
+    sizes = [f"{page.stat().st_size / 1024:.0f} KiB" for page in pages]
+    names = [page.relative_to(html).as_posix() for page in pages]
+    table("Largest pages, HTML alone, not compressed", [*zip(names, sizes, strict=True)])
+
+
+# -- the inspector -------------------------------------------------------------------
 
 #: Programs that read a program: they print seconds, the memory that took, and what it has in all.
 READERS = {
@@ -86,37 +202,25 @@ def inspector() -> None:
     table("Reading a program, after the imports", rows)
 
 
-def table(title: str, rows: list[tuple[str, str]]) -> None:
-    """Print two columns under a title."""
-    print(f"\n{title}")
-    for name, value in rows:
-        print(f"  {name:44} {value:>12}")
+# -- runs -----------------------------------------------------------------------------
 
 
-def main() -> None:
-    """Measure and print."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        project = Path(folder, "project")
-        ignored = shutil.ignore_patterns(".venv", ".git", ".builder", "build", "recipes")
-        shutil.copytree(ROOT, project, ignore=ignored)
-        times = [("from nothing", build(project)), ("nothing to do", build(project))]
-        page = project / "docs" / "index.md"
-        page.write_text(page.read_text(encoding="utf-8") + "\nOne more line.\n", encoding="utf-8")
-        times.append(("one page edited", build(project)))
-        html = project / "build" / "html"
-        pages = {
-            path.relative_to(html).as_posix(): path.stat().st_size for path in html.rglob("*.html")
-        }
-    table("Build times, without set-up", [(name, f"{seconds:.1f} s") for name, seconds in times])
-    heaviest = sorted(pages.items(), key=lambda item: -item[1])[:5]
-    table("Heaviest pages, HTML", [(name, f"{size / 1024:.0f} KiB") for name, size in heaviest])
-    inspector()
+def print_runs() -> None:
+    """Print how long each recipe took when it was recorded."""
     runs = []
     for path in sorted((ROOT / "gallery" / "recordings").rglob("*.json")):
         recorded = json.loads(path.read_text(encoding="utf-8"))
         runs.append((recorded["recipe"], recorded["seconds"]))
     total = ("all of them", sum(seconds for _, seconds in runs))
     table("Run times, recorded", [(name, f"{seconds:.1f} s") for name, seconds in [*runs, total]])
+
+
+def main() -> None:
+    """Measure and print."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        print_pages(print_builds(Path(folder)))
+    inspector()
+    print_runs()
 
 
 if __name__ == "__main__":
