@@ -9,10 +9,10 @@ The archive gets the companions, too. Sources are never touched.
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 import os
+import re
 import tomllib
 import zipfile
 from pathlib import Path
@@ -38,6 +38,8 @@ DISTRIBUTIONS = {
     "cupy": "cupy-cuda13x",
     "jax": "jax[cuda13]",
 }
+#: A line that imports, in a script or in a text of one that it writes.
+IMPORT = re.compile(r"^ *(?:import|from) (\w+)", re.MULTILINE)
 #: Where the newest date of a file in an archive counts from: the same content, the same bytes.
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -63,12 +65,7 @@ def imported(of: Recipe) -> list[str]:
     texts = [block.content for block in of.blocks if block.type == "code"]
     scripts = [path for path in of.companions.values() if path.suffix == ".py"]
     texts += [path.read_text(encoding="utf-8") for path in scripts]
-    names = set()
-    for node in (it for text in texts for it in ast.walk(ast.parse(text))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module.partition(".")[0])
+    names = {name for text in texts for name in IMPORT.findall(text)}
     return [name for name in DISTRIBUTIONS if name in names]
 
 
