@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
@@ -12,6 +13,7 @@ import tomllib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import MADE, PATH, REPOSITORY, Build, Project
@@ -118,6 +120,90 @@ def test_every_fact_resolves(site: tuple[Project, Build]) -> None:
 def test_the_site_quotes_facts(site: tuple[Project, Build]) -> None:
     quoted = [it for page in pages(site[1]).values() for it in page.findall(nodes.inline)]
     assert len([it for it in quoted if "fact" in it["classes"]]) > 10
+
+
+# -- what readers find ------------------------------------------------------------------
+
+#: What a reader pastes into the search, and the page that has to come first.
+SEARCHES = {
+    "0x12": "reference/errors",
+    "0x10": "reference/errors",
+    "set_output": "shapes/unplanned",
+    "clone_outputs": "guides/keep-a-result",
+    "skip_d2h": "reference/configurations",
+    "skip_h2d_for_method_inputs": "reference/configurations",
+    "alloc_graph_output": "reference/configurations",
+}
+
+
+@pytest.fixture(scope="module")
+def search_index(site: tuple[Project, Build]) -> dict[str, Any]:
+    text = (site[1].pages / "searchindex.js").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
+    return found
+
+
+@pytest.mark.parametrize(("text", "page"), SEARCHES.items(), ids=SEARCHES)
+def test_the_search_finds_codes_and_flags(
+    search_index: dict[str, Any], site: tuple[Project, Build], text: str, page: str
+) -> None:
+    # A main entry of the index comes before all pages that only hold the word.
+    entries = [it for it in search_index["indexentries"][text] if it[2]]
+    assert [search_index["docnames"][number] for number, *_ in entries] == [page]
+    assert text in site[1].text(page)
+
+
+PATH_OF_A_READER = [
+    "index",
+    "shapes/choosing",
+    "shapes/planned",
+    "shapes/unplanned",
+    "shapes/inputs",
+    "guides/index",
+]
+
+
+def next_page(built: Build, page: str) -> str:
+    (link,) = re.findall(r'<link rel="next" [^>]*href="([^"]*)"', built.html(page))
+    return os.path.normpath(Path(page).parent / link).removesuffix(".html")
+
+
+def test_next_follows_the_path_of_a_reader(site: tuple[Project, Build]) -> None:
+    found = [next_page(site[1], page) for page in PATH_OF_A_READER[:-1]]
+    assert found == PATH_OF_A_READER[1:]
+
+
+def test_parts_follow_each_other_as_a_reader_needs_them(site: tuple[Project, Build]) -> None:
+    page, met = "index", []
+    while page != "project/contributing":
+        page = next_page(site[1], page)
+        met.append(page.partition("/")[0])
+    parts = ["shapes", "guides", "recipes", "reference", "project"]
+    assert [part for part, before in zip(met, ["", *met], strict=False) if part != before] == parts
+
+
+def test_pages_load_nothing_from_elsewhere(site: tuple[Project, Build]) -> None:
+    loads = re.compile(r"<(?:script|img|iframe|source|object|link(?! rel=.canonical))\b[^>]*>")
+    for page in site[1].pages.rglob("*.html"):
+        for tag in loads.findall(page.read_text(encoding="utf-8")):
+            assert not re.search(r"""(?:src|href|data)=["'](?:\w+:)?//""", tag), f"{page}: {tag}"
+    for sheet in site[1].pages.rglob("*.css"):
+        text = sheet.read_text(encoding="utf-8")
+        assert not re.search(r"""(?:url\(|@import )["']?(?:\w+:)?//""", text), sheet
+
+
+def test_the_theme_s_script_for_custom_icons_is_left_out(site: tuple[Project, Build]) -> None:
+    page = site[1].html("index")
+    assert "fontawesome.js" not in page
+    assert "bootstrap.js" in page
+
+
+def test_tabs_of_one_language_are_synchronized() -> None:
+    keys = {"Python": "python", "C++": "cpp"}
+    for path in TEXTS:
+        text = path.read_text(encoding="utf-8")
+        for title, key in re.findall(r":\{tab-item\} (.*)\n(?::sync: (.*)\n)?", text):
+            assert keys[title] == key, path
 
 
 REFUSED = {

@@ -39,7 +39,7 @@ DISTRIBUTIONS = {
     "jax": "jax[cuda13]",
 }
 #: A line that imports, in a script or in a text of one that it writes.
-IMPORT = re.compile(r"^ *(?:import|from) (\w+)", re.MULTILINE)
+IMPORT = re.compile(r"^ *(?:from (\w+)|import (.+))", re.MULTILINE)
 #: Where the newest date of a file in an archive counts from: the same content, the same bytes.
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -65,7 +65,12 @@ def imported(of: Recipe) -> list[str]:
     texts = [block.content for block in of.blocks if block.type == "code"]
     scripts = [path for path in of.companions.values() if path.suffix == ".py"]
     texts += [path.read_text(encoding="utf-8") for path in scripts]
-    names = {name for text in texts for name in IMPORT.findall(text)}
+    found = [one for text in texts for one in IMPORT.findall(text)]
+    names = {
+        name.strip().partition(".")[0].partition(" ")[0]
+        for module, several in found
+        for name in (module or several).split(",")
+    }
     return [name for name in DISTRIBUTIONS if name in names]
 
 
