@@ -10,16 +10,26 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from conftest import MACHINE, REPOSITORY, Build, Project
+from conftest import MACHINE, REPOSITORY, Build, Project, copied
 from packaging.requirements import Requirement
 from recordings import environment
 
 SUMS = "gallery/small/sums.py"
+
+
+@pytest.fixture(scope="module")
+def small(
+    recorded: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Project, Build]]:
+    """The small project as it is, built once; look, but leave it as it is."""
+    with copied(recorded, tmp_path_factory.mktemp("small")) as project:
+        yield project, project.build()
 
 
 def cards(built: Build, page: str = "recipes/small/index") -> dict[str, str]:
@@ -37,9 +47,10 @@ def date_of(project: Project, name: str = "small/sums") -> str:
 
 
 @pytest.mark.parametrize("page", ["recipes/index", "recipes/small/index"])
-def test_a_card_has_device_version_and_date(project: Project, page: str) -> None:
+def test_a_card_has_device_version_and_date(small: tuple[Project, Build], page: str) -> None:
+    project, built = small
     stamp = f"CPU · ExecuTorch 1.5.1 · {date_of(project)}"
-    assert cards(project.build(), page) == {"Sums": stamp, "Curve": stamp}
+    assert cards(built, page) == {"Sums": stamp, "Curve": stamp}
 
 
 def test_a_card_of_a_recipe_that_needs_a_gpu_names_it(
@@ -112,8 +123,9 @@ def metadata(script: str) -> dict[str, Any]:
     return tomllib.loads("".join(it[2:] if it.startswith("# ") else it[1:] for it in lines))
 
 
-def test_a_download_is_the_script_below_its_metadata(project: Project) -> None:
-    script = download(project.build(), "sums.py").decode()
+def test_a_download_is_the_script_below_its_metadata(small: tuple[Project, Build]) -> None:
+    project, built = small
+    script = download(built, "sums.py").decode()
     compile(script, "sums.py", "exec")
     (match,) = BLOCK.finditer(script)
     assert script[: match.start()] + script[match.end() + 1 :] == project.path(SUMS).read_text()
@@ -203,8 +215,8 @@ def test_the_cells_of_a_notebook_run_beside_the_companions(
     assert done.stdout == "what is in it\n"
 
 
-def test_a_page_names_the_companions_at_the_downloads(project: Project) -> None:
-    built = project.build()
+def test_a_page_names_the_companions_at_the_downloads(small: tuple[Project, Build]) -> None:
+    _, built = small
     said = "The script uses other files. The archive has them: sums/data.txt."
     assert said in built.text("recipes/small/sums")
     assert "The script uses other files" not in built.text("recipes/small/curve")
@@ -233,8 +245,8 @@ def badge(built: Build) -> str:
     return root.findtext("{http://www.w3.org/2000/svg}title") or ""
 
 
-def test_the_data_say_where_and_when_a_recipe_was_run(project: Project) -> None:
-    built = project.build()
+def test_the_data_say_where_and_when_a_recipe_was_run(small: tuple[Project, Build]) -> None:
+    project, built = small
     one = data(built)["small/sums"]
     assert (one["state"], one["reasons"]) == ("current", [])
     assert (built.pages / one["page"]).is_file()
@@ -256,8 +268,9 @@ def test_the_data_mark_a_local_run(project: Project) -> None:
     assert data(project.build())["small/sums"]["run"]["committed"] is False
 
 
-def test_the_badge_counts_current_recipes(project: Project) -> None:
-    assert badge(project.build()).startswith("recordings: 2 recipes current on ")
+def test_the_badge_counts_current_recipes(small: tuple[Project, Build]) -> None:
+    _, built = small
+    assert badge(built).startswith("recordings: 2 recipes current on ")
 
 
 def test_the_badge_says_of_how_many(project: Project) -> None:
