@@ -260,7 +260,9 @@ def test_a_machine_is_described_in_full(fake: FakeMachine) -> None:
     fake.command("nvcc", "Cuda compilation tools, release 13.0, V13.0.88")
     described = environment.describe()
     assert described.keys() == MACHINE.keys()
-    assert described | {"triton": None, "python": None, "os": None, "cpu": None} == {
+    # These are what the machine that runs the tests has.
+    varying = dict.fromkeys(["triton", "python", "os", "cpu", *environment.OTHERS])
+    assert described | varying == {
         "gpu": "A GPU",
         "compute_capability": "9.0",
         "driver": "580.159",
@@ -274,6 +276,10 @@ def test_a_machine_is_described_in_full(fake: FakeMachine) -> None:
         "python": None,
         "os": None,
         "cpu": None,
+        "numpy": None,
+        "matplotlib": None,
+        "cupy": None,
+        "jax": None,
     }
 
 

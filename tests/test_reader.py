@@ -143,6 +143,17 @@ def test_a_download_pins_what_was_recorded(project: Project) -> None:
     assert "tool" not in found
 
 
+def test_a_download_pins_other_packages_that_were_recorded(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = MACHINE | {"numpy": "2.4.6", "jax": "0.9.0"}
+    monkeypatch.setattr(environment, "describe", lambda: recorded)
+    project.recipe("small/parts", "if False:\n    import jax\n    from numpy import array")
+    project.record("small/parts")
+    found = metadata(download(project.build(), "parts.py").decode())
+    assert found["dependencies"] == ["numpy==2.4.6", "jax[cuda13]==0.9.0"]
+
+
 def test_what_was_not_recorded_is_in_the_range_of_the_project(project: Project) -> None:
     project.recipe("small/parts", "if False:\n    import numpy, torch\n    import cupy")
     found = metadata(download(project.build(), "parts.py").decode())

@@ -35,6 +35,13 @@ CUDA_WHEEL = (
 #: ``commit``, the source commit, and ``library_sha256``, the hash of the delegate's library.
 PROVENANCE = "CUDA_DELEGATE.json"
 DELEGATE = "lib/libexecutorch_backend_cuda.so"
+#: What some recipes import beside torch and ExecuTorch, and the package that has it.
+OTHERS = {
+    "numpy": "numpy",
+    "matplotlib": "matplotlib",
+    "cupy": "cupy-cuda13x",
+    "jax": "jax",
+}
 CMAKE_AT_LEAST = Version("3.28")
 PROBE_LIMIT_S = 120
 
@@ -161,7 +168,7 @@ def _machine() -> dict[str, Any]:
     asked = (
         "gpu compute_capability driver cuda torch triton executorch executorch_revision delegate"
     )
-    unknown = dict.fromkeys(asked.split())
+    unknown = dict.fromkeys([*asked.split(), *OTHERS])
     return unknown | {
         "python": platform.python_version(),
         "os": _os_name(),
@@ -184,6 +191,7 @@ def _inspect() -> dict[str, Any]:
         found["torch"] = torch.__version__
         found["cuda"] = torch.version.cuda
         found["triton"] = _distribution("triton")
+        found |= {key: _distribution(package) for key, package in OTHERS.items()}
         found["executorch"] = executorch.version.__version__
         found["executorch_revision"] = executorch.version.git_version
         found["backends"] = list(Runtime.get().backend_registry.registered_backend_names)
