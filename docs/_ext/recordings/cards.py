@@ -14,7 +14,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-from recordings.pages import ALL, depend, statuses
+from recordings.pages import ALL, depend, status_of, statuses
 from recordings.recording import State, Status
 from recordings.run import PAGES
 
@@ -70,7 +70,7 @@ def add_stamps(app: Sphinx, doctree: nodes.document) -> None:
 
 def link_tags(app: Sphinx, doctree: nodes.document) -> None:
     """Have the tags at the end of a recipe's page lead to the recipes that have them, too."""
-    status = statuses(app.env).get(app.env.docname.removeprefix(f"{PAGES}/"))
+    status = status_of(app.env, app.env.docname)
     if status is None:
         return
     for node in doctree.findall(nodes.paragraph):

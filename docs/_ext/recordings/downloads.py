@@ -24,7 +24,7 @@ from packaging.version import Version
 from sphinx.application import Sphinx
 
 from recordings.environment import CUDA_WHEEL
-from recordings.pages import depend, statuses
+from recordings.pages import depend, status_of, statuses
 from recordings.recipe import Recipe
 from recordings.recording import Recording, Status
 from recordings.run import PAGES
@@ -185,7 +185,7 @@ def _write(app: Sphinx, name: str, status: Status, known: dict[str, Requirement]
 
 def name_companions(app: Sphinx, doctree: nodes.document) -> None:
     """Say at the downloads which companions the archive has, and the script alone lacks."""
-    status = statuses(app.env).get(app.env.docname.removeprefix(f"{PAGES}/"))
+    status = status_of(app.env, app.env.docname)
     if status is None or not status.recipe.companions:
         return
     depend(app.env, status.recipe.name)
