@@ -79,6 +79,7 @@ READING_ORDER = [
     "cuda_graph.py",
     "refused.py",
     # anywhere
+    "inspect_pte.py",
     "emitted_program.py",
     "host_rehearsal.py",
     "*",

@@ -44,7 +44,7 @@ def setup(app):
             return [nodes.paragraph("", "word")]
 
     app.add_role("fact", lambda *arguments, **options: ([nodes.inline("", "word")], []))
-    for name in ("recorded", "matrix", "recipes", "environments"):
+    for name in ("recorded", "matrix", "recipes", "environments", "boundary"):
         app.add_directive(name, Word, override=True)
 """
 
@@ -97,8 +97,8 @@ def print_builds(folder: Path) -> Path:
         rows.append((kind, f"{here:.1f} s", f"{there:.1f} s", f"{here / there:.2f}"))
     table(f"Build times, without set-up, best of {REPEATS}", rows)
     print(
-        "  plain: the same pages by sphinx-gallery without the recordings package: no outputs, a word\n"
-        "  for a fact or a figure, and none of the files beside the pages"
+        "  plain: the same pages by sphinx-gallery without the recordings package: no outputs, a\n"
+        "  word for a fact or a figure, and none of the files beside the pages"
     )
     return ours / "build" / "html"
 

@@ -41,6 +41,7 @@ MACHINE = {
     "matplotlib": None,
     "cupy": None,
     "jax": None,
+    "flatbuffers": None,
     "executorch": "1.5.1+cu130",
     "executorch_revision": "0123456789abcdef",
     "delegate": {"from": "wheel", "library_sha256": "sha256:0"},

@@ -280,6 +280,7 @@ def test_a_machine_is_described_in_full(fake: FakeMachine) -> None:
         "matplotlib": None,
         "cupy": None,
         "jax": None,
+        "flatbuffers": None,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import re
@@ -18,7 +19,7 @@ from xml.etree import ElementTree
 import pytest
 from conftest import MACHINE, REPOSITORY, Build, Project, copied
 from packaging.requirements import Requirement
-from recordings import environment
+from recordings import downloads, environment, recipe, recording
 
 SUMS = "gallery/small/sums.py"
 
@@ -176,8 +177,6 @@ def test_the_needs_of_a_recipe_are_dependencies(project: Project) -> None:
 
 
 def test_every_dependency_of_this_site_is_a_requirement_that_pins() -> None:
-    from recordings import downloads, recipe, recording
-
     known = downloads.requirements(REPOSITORY / "pyproject.toml")
     for one in recipe.find(REPOSITORY / "gallery"):
         found = recording.read(REPOSITORY / "gallery/recordings", one.name)
@@ -191,6 +190,18 @@ def test_every_dependency_of_this_site_is_a_requirement_that_pins() -> None:
         assert {name: pinned[name] for name in wanted} == {
             name: f"=={version}" for name, version in wanted.items()
         }
+
+
+def test_what_recipes_import_is_known() -> None:
+    known = sys.stdlib_module_names | downloads.DISTRIBUTIONS.keys()
+    for one in recipe.find(REPOSITORY / "gallery"):
+        companions = {Path(name).stem for name in one.companions}
+        for block in (it for it in one.blocks if it.type == "code"):
+            for node in ast.walk(ast.parse(block.content)):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                found = {name.partition(".")[0] for name in names}
+                assert found <= known | companions, one.name
 
 
 def test_an_archive_runs_by_itself(project: Project, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ DISTRIBUTIONS = {
     "matplotlib": "matplotlib",
     "cupy": "cupy-cuda13x",
     "jax": "jax[cuda13]",
+    "flatbuffers": "flatbuffers",
 }
 #: A line that imports, in a script or in a text of one that it writes.
 IMPORT = re.compile(r"^ *(?:from (\w+)|import (.+))", re.MULTILINE)
@@ -128,12 +129,12 @@ def _recorded_with(one: Recording) -> list[str]:
 def notebook(text: str, of: Recipe, block: str) -> str:
     """A notebook of the recipe, with `block` in a first cell.
 
-    A recipe finds its companions beside itself, by ``sys.argv[0]``. A notebook has none of its
-    own, so the cell names the script.
+    A recipe finds its companions beside itself, by ``sys.argv[0]``. A notebook's is that of
+    Jupyter, so the cell names the script.
     """
     data = json.loads(text)
     if of.companions:
-        block += f'\nimport sys\n\nsys.argv[0] = "{of.path.name}"  # companions are beside it\n'
+        block += f'\nimport sys\n\nsys.argv = ["{of.path.name}"]  # companions are beside it\n'
     cell = {
         "cell_type": "code",
         "execution_count": None,

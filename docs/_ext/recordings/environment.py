@@ -41,6 +41,7 @@ OTHERS = {
     "matplotlib": "matplotlib",
     "cupy": "cupy-cuda13x",
     "jax": "jax",
+    "flatbuffers": "flatbuffers",
 }
 CMAKE_AT_LEAST = Version("3.28")
 PROBE_LIMIT_S = 120

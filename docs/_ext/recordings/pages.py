@@ -46,6 +46,7 @@ ENVIRONMENT = {
     "matplotlib": "Matplotlib",
     "cupy": "CuPy",
     "jax": "JAX",
+    "flatbuffers": "FlatBuffers",
     "executorch": "ExecuTorch",
     "executorch_revision": "ExecuTorch revision",
     "delegate": "CUDA delegate",
