@@ -6,6 +6,7 @@ import contextlib
 import html
 import io
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from docutils import nodes
 from recordings import environment
 from recordings.__main__ import main
 from sphinx.cmd.build import main as sphinx_build
@@ -161,6 +163,14 @@ class Build:
     def html(self, page: str) -> str:
         """A page without what a theme adds to it."""
         return (self.pages / f"{page}.html").read_text(encoding="utf-8")
+
+    def doctrees(self) -> dict[str, nodes.document]:
+        """The pages before they became HTML, by their names."""
+        folder = self.pages / ".doctrees"
+        return {
+            path.relative_to(folder).with_suffix("").as_posix(): pickle.loads(path.read_bytes())
+            for path in sorted(folder.rglob("*.doctree"))
+        }
 
     def text(self, page: str) -> str:
         """What a reader sees of a page, on one line."""

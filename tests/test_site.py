@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import re
 import shutil
 import subprocess
@@ -89,13 +88,8 @@ def run_files(gallery: Path) -> set[Path]:
 
 def pages(built: Build) -> dict[str, nodes.document]:
     """The pages of a build that sphinx-gallery did not make."""
-    folder = built.pages / ".doctrees"
-    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.doctree")}
-    return {
-        name: pickle.loads(path.read_bytes())
-        for name, path in sorted(found.items())
-        if not name.startswith("recipes/")
-    }
+    found = built.doctrees()
+    return {name: page for name, page in found.items() if not name.startswith("recipes/")}
 
 
 def test_every_code_block_comes_from_a_file_that_is_run(site: tuple[Project, Build]) -> None:
@@ -237,7 +231,7 @@ def test_the_check_of_code_blocks_tells_run_from_not_run(
 ) -> None:
     project.write("gallery/small/stray.txt", "")
     project.write("docs/index.md", f"# Small\n\nText.\n\n{text}\n")
-    page = pages(project.build())["index.doctree"]
+    page = pages(project.build())["index"]
     assert bool(code_problems(page, run_files(project.path("gallery")))) != accepted
 
 
@@ -432,6 +426,7 @@ GATES = {
     "ruff format": [sys.executable, "-m", "ruff", "format", "--check", "."],
     "ruff check": [sys.executable, "-m", "ruff", "check", "."],
     "mypy": [sys.executable, "-m", "mypy"],
+    "sphinx-lint": [sys.executable, "-m", "sphinxlint", "-i", "docs/recipes", "docs", "gallery"],
     "clang-format": ["clang-format", "--dry-run", "-Werror", *CPP_FILES],
 }
 
