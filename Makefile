@@ -5,6 +5,8 @@
 #   make record RECIPE=caller/name   run recipes and write gallery/recordings
 #
 #   make check                       the strict build alone
+#   make browser, lint, spelling     one part of the tests each
+#   make accept                      accept what pages look like now
 #   make doctor                      what this machine can run
 #   make verify, list, bench, shapes, serve, linkcheck, clean: see below
 #
@@ -18,7 +20,8 @@ endif
 
 .DEFAULT_GOAL := html
 .DELETE_ON_ERROR:
-.PHONY: html check record verify test list doctor bench shapes linkcheck serve clean pytest
+.PHONY: html check record verify test list doctor bench shapes linkcheck serve clean pytest \
+  browser accept lint spelling
 
 VENV := .venv
 BASE_PYTHON ?= python3
@@ -58,6 +61,18 @@ test: $(DOCS) pytest check  ## the README's test command
 
 pytest: $(TEST)
 	@$(PYTHON) -m pytest -q $(PYTEST_ARGS)
+
+browser: $(TEST)  ## every page of a fresh strict build in a real browser
+	@$(PYTHON) -m pytest -q tests/browser $(PYTEST_ARGS)
+
+accept: $(TEST)  ## make the pictures of key pages the accepted ones: look at them, then commit
+	@ACCEPT=1 $(PYTHON) -m pytest -q tests/browser/test_pictures.py
+
+lint: $(TEST)  ## formatting, lint and types of all code and prose
+	@$(PYTHON) -m pytest -q tests/test_site.py -k the_code_passes
+
+spelling: $(TEST)  ## words and terms of all prose; tests/words.txt has those of this site
+	@$(PYTHON) -m pytest -q tests/test_prose.py
 
 bench: $(DOCS)  ## build times, page weights, run times: a table
 	@$(PYTHON) tests/bench.py

@@ -111,6 +111,16 @@ suppress_warnings = [
     "sphinx_gallery.duplicate_filename",
 ]
 
+# -- External links: `make linkcheck` ---------------------------------------------------
+
+linkcheck_timeout = 20  # seconds
+linkcheck_retries = 3
+linkcheck_workers = 4
+linkcheck_rate_limit_timeout = 120  # seconds; GitHub answers 429 to many at once
+linkcheck_anchors_ignore_for_url = [
+    r"https://github\.com/",  # draws its anchors with a script
+]
+
 # -- HTML -----------------------------------------------------------------------------
 
 html_theme = "pydata_sphinx_theme"
