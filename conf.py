@@ -131,6 +131,7 @@ html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_show_sourcelink = False
 html_copy_source = False
+html_context = {"default_mode": "auto"}  # as the reader's system is, light or dark
 html_theme_options = {
     "logo": {"text": project, "alt_text": ""},
     "show_toc_level": 2,
