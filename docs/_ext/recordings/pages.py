@@ -212,7 +212,7 @@ def _stamp(one: Recording, text: str) -> nodes.Node:
             rows += nodes.field("", nodes.field_name("", label), body)
     stamp = nodes.container(classes=["recording-stamp"])
     stamp += nodes.raw("", "<details><summary>", format="html")
-    stamp += nodes.paragraph("", "", nodes.emphasis("", text))
+    stamp += nodes.emphasis("", text)  # a summary may have no paragraph
     stamp += nodes.raw("", "</summary>", format="html")
     stamp += rows
     stamp += nodes.raw("", "</details>", format="html")
