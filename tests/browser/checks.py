@@ -158,10 +158,11 @@ UNREACHABLE = (
     + """
   const LOOKS = ['outlineStyle', 'outlineWidth', 'boxShadow', 'backgroundColor', 'borderColor',
                  'borderWidth', 'textDecorationLine', 'textDecorationThickness'];
-  const marked = it => [it, ...(it.labels || [])].flatMap(one => ['', '::after'].map(part => {
-    const style = getComputedStyle(one, part);
-    return LOOKS.map(name => style[name]).join('|');
-  })).join('|');
+  const marked = it => [it, ...it.querySelectorAll('*'), ...(it.labels || [])].flatMap(
+    one => ['', '::after'].map(part => {
+      const style = getComputedStyle(one, part);
+      return LOOKS.map(name => style[name]).join('|');
+    })).join('|');
   const faint = it => {
     const one = it.labels && it.labels.length ? it.labels[0] : it;
     for (let at = one; at; at = at.parentElement)
@@ -173,6 +174,7 @@ UNREACHABLE = (
     document.activeElement.blur();
     const before = marked(it);
     it.focus({preventScroll: true});
+    it.getAnimations().forEach(one => one.finish());
     if (document.activeElement !== it || it.tabIndex < 0)
       problems.push('no focus: ' + show(it));
     else if (marked(it) === before || faint(it))
