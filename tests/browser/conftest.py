@@ -8,7 +8,8 @@ import http.server
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import matplotlib
@@ -17,6 +18,9 @@ from conftest import Build, Project
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from browser import checks
+
+#: Opens a Chromium.
+Launch = Callable[[], AbstractContextManager[Browser]]
 
 #: What a Chromium is called where systems install one.
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -27,6 +31,7 @@ ARGUMENTS = [
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--disable-background-networking",
     "--disable-component-update",
+    "--disable-gpu",
     "--font-render-hinting=none",
 ]
 
@@ -79,18 +84,32 @@ def served(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="package")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One Chromium for all tests of this folder."""
+def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
+    """How to open a Chromium; Playwright wants one for each thread."""
     path = find_chromium(os.environ.get("CHROMIUM"))
     if not path:
         pytest.skip(f"the pages are not looked at in a browser, there is no Chromium: {INSTALL}")
     fonts = tmp_path_factory.mktemp("fonts") / "fonts.conf"
     fonts.write_text(font_config(fonts.parent), encoding="utf-8")
     environ = os.environ | {"FONTCONFIG_FILE": str(fonts)}
-    with (
-        sync_playwright() as playwright,
-        playwright.chromium.launch(executable_path=path, args=ARGUMENTS, env=environ) as browser,
-    ):
+
+    @contextlib.contextmanager
+    def launched() -> Iterator[Browser]:
+        with (
+            sync_playwright() as playwright,
+            playwright.chromium.launch(
+                executable_path=path, args=ARGUMENTS, env=environ
+            ) as browser,
+        ):
+            yield browser
+
+    return launched
+
+
+@pytest.fixture(scope="package")
+def chromium(launch: Launch) -> Iterator[Browser]:
+    """One Chromium for all tests of this folder."""
+    with launch() as browser:
         yield browser
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext
+from playwright.sync_api import BrowserContext
 
 from browser import checks
+from browser.conftest import Launch
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,16 @@ def visit(context: BrowserContext, origin: str, name: str) -> Visit:
 
 
 @pytest.fixture(scope="module")
-def visits(chromium: Browser, origin: str, names: list[str]) -> dict[str, Visit]:
-    """A visit of every page."""
-    with chromium.new_context(**checks.READER) as context:
-        return {name: visit(context, origin, name) for name in names}
+def visits(launch: Launch, origin: str, names: list[str]) -> dict[str, Visit]:
+    """A visit of every page, by two readers at a time."""
+
+    def read(some: list[str]) -> dict[str, Visit]:
+        with launch() as browser, browser.new_context(**checks.READER) as context:
+            return {name: visit(context, origin, name) for name in some}
+
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(read, (names[::2], names[1::2]))
+    return one | other
 
 
 def no(what: str, visits: dict[str, Visit]) -> None:
