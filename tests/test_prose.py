@@ -78,7 +78,7 @@ def comments(path: Path) -> str:
         found = [it.string.lstrip("# ") for it in tokens if it.type == tokenize.COMMENT]
     else:
         found = re.findall(r"(?://|#)\s(.*)", path.read_text(encoding="utf-8"))
-    marks = re.compile(r"\[/?\w+\]|sphinx_gallery_|%%|type: |noqa|\.\. |:[\w-]+: ")
+    marks = re.compile(r"\[/?\w+\]|sphinx_gallery_|%%|type: |noqa|fmt: |\.\. |:[\w-]+: ")
     return "\n".join(
         re.sub(r"``?[^`]+``?|:\w+:`[^`]+`", "", it) for it in found if not marks.match(it)
     )
@@ -131,6 +131,8 @@ def proses(site: tuple[Project, Build]) -> dict[str, str]:
     found = {name: prose(page) for name, page in site[1].doctrees().items()}
     found["README.md"] = markdown((REPOSITORY / "README.md").read_text(encoding="utf-8"))
     for path in sorted((REPOSITORY / "gallery").rglob("*")):
+        if path.stem.endswith("_generated"):
+            continue  # by a compiler
         if path.suffix in (".py", ".cpp") or path.name == "CMakeLists.txt":
             found[path.relative_to(REPOSITORY).as_posix()] = comments(path)
     return found

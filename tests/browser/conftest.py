@@ -64,6 +64,21 @@ def find_chromium(named: str | None) -> str | None:
     return found
 
 
+#: Without a browser nothing here is run, and one line says so.
+collect_ignore_glob: list[str] = []
+if not os.environ.get("CHROMIUM") and not find_chromium(None):
+    collect_ignore_glob.append("test_*.py")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was left out."""
+    if collect_ignore_glob:
+        terminalreporter.write_line(
+            f"NOT RUN tests/browser: the pages were not looked at, there is no Chromium: {INSTALL}",
+            yellow=True,
+        )
+
+
 class Handler(http.server.SimpleHTTPRequestHandler):
     """Files of a folder, without a line on stderr for each."""
 
@@ -87,8 +102,6 @@ def served(folder: Path) -> Iterator[str]:
 def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """How to open a Chromium; Playwright wants one for each thread."""
     path = find_chromium(os.environ.get("CHROMIUM"))
-    if not path:
-        pytest.skip(f"the pages are not looked at in a browser, there is no Chromium: {INSTALL}")
     fonts = tmp_path_factory.mktemp("fonts") / "fonts.conf"
     fonts.write_text(font_config(fonts.parent), encoding="utf-8")
     environ = os.environ | {"FONTCONFIG_FILE": str(fonts)}
