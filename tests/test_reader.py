@@ -252,6 +252,25 @@ def test_downloads_are_made_in_the_site_alone_and_equal_each_time(project: Proje
     assert project.files() == before
 
 
+@pytest.mark.parametrize("file", ["small/sums.py", "small/sums/data.txt"])
+def test_downloads_follow_a_change_in_later_builds(project: Project, file: str) -> None:
+    project.recording("small/sums").unlink()
+    project.build()
+    path = project.path(f"gallery/{file}")
+    path.write_text(path.read_text() + "# one more line\n")
+    archive = zipfile.ZipFile(io.BytesIO(download(project.build(), "sums.zip")))
+    name = file.removeprefix("small/")
+    assert archive.read(name).decode().endswith("# one more line\n")
+
+
+def test_downloads_of_a_recipe_go_with_it(project: Project) -> None:
+    project.build()
+    project.without("small/curve")
+    built = project.build(strict=True)
+    assert (built.status, built.warnings) == (0, "")
+    assert not list(project.path("docs/recipes").rglob("curve.*"))
+
+
 # -- the summary ------------------------------------------------------------------------
 
 

@@ -1,8 +1,8 @@
 """What a reader downloads of a recipe: a script that says what it needs, with its companions.
 
-sphinx-gallery copies the script and makes a notebook of it. At the end of a build the copies
-in the site get `inline script metadata`_: the versions that the recipe was recorded with.
-The archive gets the companions, too. Sources are never touched.
+sphinx-gallery copies the script and makes a notebook of it. What a page offers are copies of
+these with `inline script metadata`_: the versions that the recipe was recorded with. The archive
+has the companions, too. Sources are never touched.
 
 .. _inline script metadata: https://packaging.python.org/specifications/inline-script-metadata/
 """
@@ -11,23 +11,22 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import tomllib
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from docutils import nodes
 from packaging.requirements import Requirement
 from packaging.version import Version
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 from recordings.environment import CUDA_WHEEL
-from recordings.pages import depend, status_of, statuses
+from recordings.pages import depend, status_of
 from recordings.recipe import Recipe
 from recordings.recording import Recording, Status
-from recordings.run import PAGES
 
 #: What to install for a module that a recipe imports.
 DISTRIBUTIONS = {
@@ -39,6 +38,8 @@ DISTRIBUTIONS = {
     "jax": "jax[cuda13]",
     "flatbuffers": "flatbuffers",
 }
+#: Where what pages offer is made, beside what sphinx-gallery makes.
+FOLDER = "downloads"
 #: A line that imports, in a script or in a text of one that it writes.
 IMPORT = re.compile(r"^ *(?:from (\w+)|import (.+))", re.MULTILINE)
 #: Where the newest date of a file in an archive counts from: the same content, the same bytes.
@@ -155,33 +156,41 @@ def archive(files: dict[str, bytes]) -> bytes:
     return stream.getvalue()
 
 
-def write_downloads(app: Sphinx, error: Exception | None) -> None:
-    """Replace what the site offers for download of every recipe."""
-    if error is not None or app.builder.format != "html":
+def offer_downloads(app: Sphinx, doctree: nodes.document) -> None:
+    """Have a recipe's page offer our files in the places of sphinx-gallery's.
+
+    They are made when the page is read, which is whenever what is in them changed.
+    """
+    status = status_of(app.env, app.env.docname)
+    if status is None:
         return
-    known = requirements(Path(app.config.recordings_root, "pyproject.toml"))
-    for name, status in statuses(app.env).items():
-        _write(app, name, status, known)
+    pyproject = Path(app.config.recordings_root, "pyproject.toml")
+    depend(app.env, status.recipe.name)
+    for path in (pyproject, status.recipe.path, *status.recipe.companions.values()):
+        app.env.note_dependency(str(path))
+    page = Path(app.srcdir, app.env.docname)
+    made = _files(status, page.with_suffix(".ipynb"), requirements(pyproject))
+    for node in doctree.findall(addnodes.download_reference):
+        old = Path(PurePosixPath(app.env.docname).parent, node["reftarget"])
+        if (content := made.get(old.name)) is not None and old in app.env.dlfiles:
+            new = old.parent / FOLDER / old.name
+            path = Path(app.srcdir, new)
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+            del app.env.dlfiles[old]
+            node["filename"] = app.env.dlfiles.add_file(app.env.docname, new).as_posix()
 
 
-def _write(app: Sphinx, name: str, status: Status, known: dict[str, Requirement]) -> None:
+def _files(status: Status, made: Path, known: dict[str, Requirement]) -> dict[str, bytes]:
+    """The files that a recipe's page offers, by name; `made` is sphinx-gallery's notebook."""
     of = status.recipe
     block = metadata(of, status.shown, known)
-    script = block + of.path.read_text(encoding="utf-8")
-    files = {f"{of.path.stem}.py": script.encode()}
-    page = Path(app.srcdir, PAGES, name)
-    made = page.with_suffix(".ipynb")
-    if made.is_file():
-        text = notebook(made.read_text(encoding="utf-8"), of, block)
-        files[made.name] = text.encode()
-    companions = {path: it.read_bytes() for path, it in of.companions.items()}
-    zipped = f"{of.path.stem}.zip"
-    for file, content in {**files, zipped: archive(files | companions)}.items():
-        # sphinx-gallery's page links them, so Sphinx has given each one a place.
-        source = Path(os.path.relpath(page.with_name(file), app.srcdir))
-        if source in app.env.dlfiles:
-            _, place = app.env.dlfiles[source]
-            Path(app.outdir, "_downloads", place).write_bytes(content)
+    files = {
+        f"{of.path.stem}.py": (block + of.path.read_text(encoding="utf-8")).encode(),
+        made.name: notebook(made.read_text(encoding="utf-8"), of, block).encode(),
+    }
+    companions = {name: path.read_bytes() for name, path in of.companions.items()}
+    return files | {f"{of.path.stem}.zip": archive(files | companions)}
 
 
 def name_companions(app: Sphinx, doctree: nodes.document) -> None:
@@ -189,7 +198,6 @@ def name_companions(app: Sphinx, doctree: nodes.document) -> None:
     status = status_of(app.env, app.env.docname)
     if status is None or not status.recipe.companions:
         return
-    depend(app.env, status.recipe.name)
     for node in doctree.findall(nodes.container):
         if "sphx-glr-footer" in node["classes"]:
             note = nodes.paragraph("", "The script uses other files. The archive has them: ")
@@ -202,6 +210,6 @@ def name_companions(app: Sphinx, doctree: nodes.document) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
+    app.connect("doctree-read", offer_downloads)
     app.connect("doctree-read", name_companions)
-    app.connect("build-finished", write_downloads)
     return {"parallel_read_safe": True}

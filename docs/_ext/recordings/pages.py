@@ -133,8 +133,9 @@ def _sweep(pages: Path, found: Mapping[str, Status]) -> None:
     """Remove what was made in `pages` of recipes that are gone."""
     for page in [*pages.glob("*/*.rst"), *pages.glob("*/*.html")]:
         if page.stem != "index" and f"{page.parent.name}/{page.stem}" not in found:
-            for made in page.parent.glob(f"{page.stem}.*"):
-                made.unlink(missing_ok=True)
+            for pattern in (f"{page.stem}.*", f"*/{page.stem}.*"):
+                for made in page.parent.glob(pattern):
+                    made.unlink(missing_ok=True)
 
 
 def _note_states(app: Sphinx, found: dict[str, Status]) -> None:

@@ -6,6 +6,7 @@ It is never edited by hand: a digest covers all of it.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -57,6 +58,10 @@ class Recording:
 
     def digest(self) -> str:
         """The hash over everything in it; figures are in it by their own hashes."""
+        return self._digest
+
+    @functools.cached_property
+    def _digest(self) -> str:
         return sha256(to_json(asdict(self)).encode())
 
     def to_text(self) -> str:
