@@ -365,4 +365,4 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_role("fact", FactRole())
     app.add_directive("recorded", RecordedDirective)
     app.add_directive("matrix", MatrixDirective)
-    return {"version": str(recording.SCHEMA), "env_version": 2, "parallel_read_safe": True}
+    return {"version": str(recording.SCHEMA), "env_version": 3, "parallel_read_safe": True}
