@@ -45,7 +45,8 @@ extensions = [
     "recordings",
     "sphinx_gallery.gen_gallery",
 ]
-myst_enable_extensions = ["colon_fence", "deflist", "smartquotes"]
+myst_enable_extensions = ["colon_fence", "deflist", "smartquotes", "substitution"]
+myst_substitutions = {"release": release}
 myst_heading_anchors = 3
 extlinks = {"issue": ("https://github.com/pytorch/executorch/issues/%s", "#%s")}
 exclude_patterns = ["_ext", "_templates", "recipes/**/*.ipynb"]

@@ -94,6 +94,12 @@ def decorative(image: Element) -> bool:
     return bool(re.search(r"_thumb\d*\.|logo", image.get("src", "")))
 
 
+def tables_as_text(text: str) -> list[str]:
+    """The paragraphs of a page that should have been tables: a bar too many makes text of one."""
+    paragraphs = ["".join(it.itertext()) for it, _ in below(parsed(text)[0]) if it.tag == "p"]
+    return [it for it in paragraphs if it.lstrip().startswith("|")]
+
+
 # -- links ------------------------------------------------------------------------------
 
 ADDRESSES = {"a": "href", "link": "href", "img": "src", "script": "src", "source": "src"}
@@ -152,6 +158,10 @@ def test_every_figure_has_a_text(pages: dict[str, str]) -> None:
     assert {name: found for name, text in pages.items() if (found := without_text(text))} == {}
 
 
+def test_every_table_is_one(pages: dict[str, str]) -> None:
+    assert {name: found for name, text in pages.items() if (found := tables_as_text(text))} == {}
+
+
 def test_every_link_leads_somewhere(site: tuple[Project, Build]) -> None:
     assert dead_links(site[1].pages) == []
 
@@ -197,6 +207,11 @@ def test_what_is_valid_is_left_alone() -> None:
 )
 def test_a_figure_without_text_is_found(figure: str, problem: str) -> None:
     assert without_text(HEAD + figure) == [problem]
+
+
+def test_a_table_that_became_text_is_found() -> None:
+    found = tables_as_text(f"{HEAD}<p>| <b>a</b> | b |</p><p>a | b</p>")
+    assert found == ["| a | b |"]
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,14 @@ def test_every_link_between_copies_leads_to_a_file(site: tuple[Project, Build]) 
     assert dead == set()
 
 
+def test_every_link_of_a_copy_has_a_target(site: tuple[Project, Build]) -> None:
+    _, built = site
+    texts = {
+        path.name: prose(path.read_text(encoding="utf-8")) for path in built.pages.rglob("*.md")
+    }
+    assert [name for name, text in texts.items() if "]()" in text] == []
+
+
 def test_the_index_lists_every_page_once_with_a_description(site: tuple[Project, Build]) -> None:
     _, built = site
     lines = (built.pages / "llms.txt").read_text(encoding="utf-8").splitlines()

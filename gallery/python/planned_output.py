@@ -102,8 +102,11 @@ program_path, weights_path = export_planned(model, (inputs[0],), Path(work.name,
 # Both loaders of the Python runtime take the weights as a second file. The result is a CUDA
 # tensor. It is compared with eager PyTorch in float64.
 
+# [loaders]
 from executorch.extension.pybindings.portable_lib import _load_for_executorch
 from executorch.runtime import Runtime
+
+# [/loaders]
 
 x = inputs.to("cuda")
 expected = copy.deepcopy(model).to("cuda").double()(x.double())

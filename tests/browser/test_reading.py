@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 import pytest
 from conftest import REPOSITORY
 from playwright.sync_api import Browser, Page, expect
-from recordings import recipe
+from recordings import recipe, recording
 from sphinx_gallery import py_source_parser
 
 from browser import checks
@@ -39,6 +40,16 @@ def test_search_leads_to_a_page_that_has_what_was_searched(
         assert address
         page.goto(f"{origin}/{address}")
         expect(page.locator("article")).to_contain_text(wanted)
+
+
+def test_a_pasted_line_of_a_log_is_found(page: Page, origin: str) -> None:
+    found = recording.read(GALLERY / "recordings", "python/configuration_matrix")
+    assert found
+    message = found.facts["errors"]["host_tensor"]["message"]
+    line = "[cuda_backend.cpp:123] " + message.replace("0x...", "0x7f3a5c000000")
+    page.goto(f"{origin}/search.html?q={quote(line)}")
+    first = page.locator("#search-results ul.search li a").first
+    expect(first).to_have_attribute("href", re.compile(r"^reference/errors\.html"))
 
 
 def test_search_says_that_it_found_nothing(page: Page, origin: str) -> None:

@@ -192,6 +192,8 @@ def _each(recipes: list[Recipe], do: Callable[[Recipe], list[str]], jobs: int) -
 
 
 if __name__ == "__main__":
-    # A plain kill ends the runs, too, as an interrupt does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # An interrupt ends the runs, in the background too, where a shell has it ignored; so does a
+    # plain kill.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     sys.exit(main())

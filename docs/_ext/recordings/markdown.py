@@ -148,6 +148,8 @@ class Translator(MarkdownTranslator):  # type: ignore[misc]
 
     def _fetch_ref_uri(self, node: nodes.reference) -> str:
         """Link from the Markdown of a page to that of another."""
+        if refid := node.get("refid"):  # on the same page
+            return f"#{refid}"
         uri: str = super()._fetch_ref_uri(node)
         page, hash_, anchor = uri.partition("#")
         name = posixpath.normpath(posixpath.join(posixpath.dirname(self.page), page))
