@@ -6,6 +6,7 @@ import fcntl
 import io
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -201,6 +202,17 @@ def test_recipes_run_beside_each_other(project: Project, tmp_path: Path) -> None
         project.recipe(f"small/{mine}", f"{code}\nwait()")
     done = project.command("run", "--jobs", "2")
     assert done.status == 0, done.err
+
+
+def test_what_took_longest_runs_first(project: Project) -> None:
+    for name, seconds in {"short": 0.1, "long": 0.6, "longer": 1.1}.items():
+        project.recipe(f"small/{name}", f"import time; time.sleep({seconds})")
+    project.without("small/sums", "small/curve")
+    project.record()
+    project.recipe("small/new", "print(1)")
+    done = project.command("run", "--jobs", "1")
+    order = re.findall(r"^recorded small/(\w+)", done.out, re.MULTILINE)
+    assert order == ["new", "longer", "long", "short"]
 
 
 def test_a_recipe_that_measures_times_runs_alone(project: Project, tmp_path: Path) -> None:

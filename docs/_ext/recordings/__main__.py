@@ -24,8 +24,8 @@ from recordings.recipe import NEEDS, Recipe, RecipeError, find, load
 from recordings.recording import State, stamp_text
 from recordings.run import LIMIT_S, NeedsNotMetError, RunFailedError, run, stop_all
 
-#: A recipe compiles and calls with several threads.
-JOBS = max(1, (os.cpu_count() or 1) // 3)
+#: A recipe waits for one compiler after the other, each with few threads.
+JOBS = max(1, (os.cpu_count() or 1) // 2)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -85,6 +85,18 @@ class Project:
         folders = [self.committed, self.local] if local else [self.committed]
         return recording.best_status(recipe, folders, self.pins)
 
+    def longest_first(self, recipes: list[Recipe]) -> list[Recipe]:
+        """`recipes` by how long their committed runs took, so that none is left over at the end.
+
+        Those that have no recording come first: nobody knows.
+        """
+
+        def seconds(recipe: Recipe) -> float:
+            recorded = self.status(recipe).recording
+            return recorded.seconds if recorded else float("inf")
+
+        return sorted(recipes, key=seconds, reverse=True)
+
 
 def show(project: Project, recipes: list[Recipe]) -> int:
     """Print each recipe's state, and its stamp or what is wrong."""
@@ -132,7 +144,7 @@ def record(project: Project, recipes: list[Recipe], limit_s: float, jobs: int, l
         print(f"recorded {recipe.name}: {stamp_text(recipe, done.recording)}", flush=True)
         return []
 
-    return _each(recipes, keep, jobs)
+    return _each(project.longest_first(recipes), keep, jobs)
 
 
 def verify(project: Project, recipes: list[Recipe], limit_s: float, jobs: int) -> int:
@@ -147,13 +159,14 @@ def verify(project: Project, recipes: list[Recipe], limit_s: float, jobs: int) -
             print(f"verified {recipe.name}: as recorded", flush=True)
         return found
 
-    return _each(recipes, check, jobs)
+    return _each(project.longest_first(recipes), check, jobs)
 
 
 def _each(recipes: list[Recipe], do: Callable[[Recipe], list[str]], jobs: int) -> int:
     """Call `do` for each recipe that can run here; say what failed; return the exit status.
 
-    Up to `jobs` recipes run at a time. Those that measure times come last, one by one.
+    Up to `jobs` recipes run at a time, in this order. Those that measure times come last, one by
+    one.
     """
     able = []
     for recipe in recipes:
