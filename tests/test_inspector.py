@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import itertools
 import json
@@ -249,6 +250,35 @@ def test_an_unbounded_tensor_has_no_size(
     assert (source["dynamism"], source["bytes"]) == ("unbounded", None)
 
 
+def test_the_runtime_refuses_an_unbounded_tensor_as_the_inspector_says(
+    inspector: ModuleType, tmp_path: Path
+) -> None:
+    from executorch.exir import to_edge_transform_and_lower
+    from executorch.exir.schema import TensorShapeDynamism
+    from executorch.extension.pybindings.portable_lib import _load_for_executorch
+
+    exported = torch.export.export(Dynamic(), (torch.ones(4, 64),))
+    program = emit(to_edge_transform_and_lower(exported))
+    unbounded = change(program, shape_dynamism=TensorShapeDynamism.DYNAMIC_UNBOUND)
+    path = save(tmp_path / "unbounded.pte", unbounded)
+    (ends,) = {it["ends"] for it in read(inspector, path)["callers"].values()}
+    with pytest.raises(RuntimeError, match=f"error: {ends}$"):
+        _load_for_executorch(str(path)).forward([torch.ones(4, 64)])
+
+
+@pytest.mark.parametrize("caller", ["python", "cpp"])
+def test_no_caller_can_run_a_program_with_an_unbounded_tensor(
+    call: Callable[..., Report], lowered: Any, tmp_path: Path, caller: str
+) -> None:
+    from executorch.exir.schema import TensorShapeDynamism
+
+    program = change(emit(lowered), shape_dynamism=TensorShapeDynamism.DYNAMIC_UNBOUND)
+    report = call(save(tmp_path / "unbounded.pte", program), "--caller", caller)
+    assert report.status == 1
+    assert "input 0 has no upper bound" in report.out
+    assert report.out.splitlines()[-1].startswith("To fix it, export with an upper bound")
+
+
 def test_an_output_that_is_an_input_is_said_to_be(inspector: ModuleType, tmp_path: Path) -> None:
     lowered = lower(forward=lambda x: (torch.relu(x), x))
     method = read(inspector, save(tmp_path / "same.pte", emit(lowered, alloc_output=False)))
@@ -455,6 +485,60 @@ def test_a_caller_can_run_what_some_recorded_call_of_it_got_right(
             assert answer["runs"] == worked, (name, caller)
 
 
+# -- where the report goes ----------------------------------------------------------------
+
+
+def start(*words: object, stdout: Any, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Call the command in a process of its own, with that standard output."""
+    command = [sys.executable, str(SCRIPT), *map(str, words)]
+    return subprocess.run(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=os.environ | environment
+    )
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_a_reader_that_has_seen_enough_is_no_error(
+    options: tuple[str, ...], unbuffered: str
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        done = start(SAMPLE, *options, stdout=pipe, PYTHONUNBUFFERED=unbuffered)
+    assert (done.returncode, done.stderr) == (2, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_report_that_cannot_be_written_is_said_in_one_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        done = start(SAMPLE, stdout=full)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("The report cannot be written: ")
+
+
+@pytest.mark.parametrize("options", ["", " --json"], ids=["text", "json"])
+def test_the_exit_status_needs_no_standard_output(options: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" "$1" "$2"{options} >&-', sys.executable, SCRIPT, SAMPLE]
+    )
+    assert done.returncode == 0
+
+
+def test_a_name_that_the_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "mod\u00e8le.pte"
+    path.write_bytes(SAMPLE.read_bytes())
+    done = start(path, stdout=subprocess.PIPE, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("mod\\xe8le.pte: ")
+
+
+def test_a_file_s_name_cannot_move_the_cursor(call: Callable[..., Report], tmp_path: Path) -> None:
+    path = tmp_path / "a\nb\x1b[2J.pte"
+    assert "a\\nb\\x1b[2J.pte: No such file" in call(path).err
+    path.write_bytes(SAMPLE.read_bytes())
+    assert call(path).out.startswith("a\\nb\\x1b[2J.pte: 1544 bytes\n")
+
+
 # -- what is no program ------------------------------------------------------------------
 
 
@@ -600,3 +684,28 @@ def test_a_list_that_is_too_long_is_not_read(
     builder.Finish(pte.ProgramEnd(builder), b"ET12")
     (tmp_path / "many.pte").write_bytes(builder.Output())
     assert "ExecutionPlan has 10001 entries" in refused(call(tmp_path / "many.pte"))
+
+
+def test_names_that_many_delegates_share_are_not_repeated_without_end(
+    call: Callable[..., Report],
+    lowered: Any,
+    tmp_path: Path,
+) -> None:
+    """A small file whose delegates all have one blob of many names would give a large report."""
+    store, name = NamedDataStore(), "blob"
+    store.add_named_data(name, BLOB, 1, None)
+    program = with_blob(emit(lowered), "\n".join([name] * 800).encode())
+    (plan,) = program.execution_plan
+    plan.delegates = [copy.deepcopy(plan.delegates[0]) for _ in range(300)]
+    named = store.get_named_data_store_output()
+    path = save(tmp_path / "shared.pte", program, named_data=named)
+    assert "more entries than a program has" in refused(call(path))
+
+
+def test_a_name_that_is_too_long_is_not_read(
+    call: Callable[..., Report], lowered: Any, tmp_path: Path
+) -> None:
+    program = emit(lowered)
+    program.execution_plan[0].name = "n" * 100_000
+    path = save(tmp_path / "long.pte", program)
+    assert "a name has 100000 bytes" in refused(call(path))

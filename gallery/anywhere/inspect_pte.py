@@ -9,9 +9,10 @@ whether a Python or a C++ caller can run it, and where it cannot, which export s
     python gallery/anywhere/inspect_pte.py model.pte [--method NAME] [--caller python|cpp] [--json]
 
 The exit status is 0 where the caller that is named can run every method that is shown, 1 where it
-cannot, and 2 where the file is no program that can be read. Where no caller is named, 0 means that
-each method has one that can. Called without a file, the script is this page's recipe: it exports
-the programs of the other recipes and inspects them. `What it prints <#inspect-them>`_ is below.
+cannot, and 2 where the file is no program that can be read, or the report cannot be written. Where
+no caller is named, 0 means that each method has one that can. Called without a file, the script is
+this page's recipe: it exports the programs of the other recipes and inspects them. `What it prints
+<#inspect-them>`_ is below.
 """
 
 # sphinx_gallery_tags = ["executorch", "anywhere", "planned", "unplanned", "failure"]
@@ -81,6 +82,8 @@ class CheckedTable(flatbuffers.table.Table):
         length = super().VectorLen(off - self.Pos)
         if self.Indirect(off) + 4 + length >= len(self.Bytes):
             raise NotReadable(f"damaged or cut off: a text of {length} bytes passes its end")
+        if length > 1000:
+            raise NotReadable(f"damaged: a name has {length} bytes")
         self.count(length // 16)
         return super().String(off)
 
@@ -134,7 +137,7 @@ import os
 import stat
 import struct
 
-READS = 6_000_000  # some seconds; an instruction takes about 60
+READS = 3_000_000  # some seconds; an instruction takes about 60
 OTHERS = {
     b"FT": "weights, a .ptd file: name the program that they belong to",
     b"BP": "a bundled program: name the program that it was made from",
@@ -219,6 +222,7 @@ def describe_program(program, file, segments_at, size):
         if where.startswith("segment"):
             segment(delegate.Processed().Index())["holds"].append(f"{method}: delegate {index}")
         lines = start.decode("ascii", "replace").split("\n") if length <= 4096 else []
+        CheckedTable.count(16 * len(lines))  # many delegates can share one blob
         own = [line for line in lines if line in named]
         total = length + sum(segment(named[name])["bytes"] for name in own)
         return {
@@ -233,7 +237,7 @@ def describe_program(program, file, segments_at, size):
         }
 
     methods = []
-    for plan in entries(program, "ExecutionPlan"):
+    for plan in entries(program, "ExecutionPlan", 1000):
         name = text(plan.Name())
         delegates = [
             describe_delegate(one, name, index)
@@ -397,19 +401,25 @@ def describe_method(plan, name, delegates):
         ],
         "copies": copies,
         "delegates": delegates,
-        "external": external_names(plan),
     }
+    method |= describe_all(plan, names)
     method["callers"] = {caller: verdict(method, caller) for caller in CALLERS}
     method["outcomes"] = outcomes(method)
     return method
 
 
-def external_names(plan):
-    """The names of the constants that are in a ``.ptd`` file."""
-    values = entries(plan, "Values", 100_000)
-    held = [it for it in values if it.ValType() == pte.KernelTypes.Tensor]
-    extras = [member(it, "Val", pte.Tensor).ExtraTensorInfo() for it in held]
-    return [text(it.FullyQualifiedName()) for it in extras if it is not None and is_external(it)]
+def describe_all(plan, names):
+    """Of all tensors: what is in a ``.ptd`` file, and which have no upper bound."""
+    external, unbounded = [], []
+    for index, value in enumerate(entries(plan, "Values", 100_000)):
+        if value.ValType() == pte.KernelTypes.Tensor:
+            tensor = member(value, "Val", pte.Tensor)
+            extra = tensor.ExtraTensorInfo()
+            if extra is not None and is_external(extra):
+                external.append(text(extra.FullyQualifiedName()))
+            if tensor.ShapeDynamism() == pte.TensorShapeDynamism.DYNAMIC_UNBOUND:
+                unbounded.append(names.get(index, f"value {index}"))
+    return {"external": external, "unbounded": unbounded}
 
 
 # %%
@@ -418,12 +428,14 @@ def external_names(plan):
 #
 # A call ends by the rules that :doc:`/reference/configurations` has, in the same order. They were
 # recorded on a GPU, with programs of one input and one output; a test compares all answers with
-# that recording. Here the rules are applied to one tensor after the other. What no recording tells
+# that recording. Here the rules are applied to one tensor after the other. Before them comes that
+# the runtime loads no program with a tensor of unbounded size; a test loads one. What neither tells
 # is ``unknown``, and counts as a caller that cannot.
 
 CALLERS = {"python": "Python", "cpp": "C++"}
 PLAN_OUTPUT = "export with MemoryPlanningPass(alloc_graph_output=True)"
 SHARE_INPUT = "export with MemoryPlanningPass(alloc_graph_input=False)"
+BOUND = "export with an upper bound, as in Dim('batch', max=8)"
 
 
 def side(tensor):
@@ -439,6 +451,9 @@ def predict(method, caller, given, handed):
     inputs = [it for it in zip(method["inputs"], given, strict=True) if it[0]["kind"] == "tensor"]
     outputs = zip(method["outputs"], handed, strict=True)
     outputs = [it for it in outputs if it[0]["kind"] == "tensor"]
+    if method["unbounded"]:
+        reason = f"{method['unbounded'][0]} has no upper bound: the runtime loads no such tensor"
+        return "0x10", reason, BOUND
     for tensor, place in outputs:
         if place and (tensor["planned"] or tensor["constant"]):
             return "0x2", f"{tensor['name']} has memory and takes no other", "leave set_output out"
@@ -569,9 +584,14 @@ def show_caller(it):
         yield f"gets {one['name']} on {one['device']}, the {one['owner']}'s until {one['until']}"
 
 
+def on_one_line(words):
+    """`words`, with escapes for what would move the cursor or is no text: file names have all."""
+    return "".join(it if it.isprintable() else ascii(it)[1:-1] for it in words)
+
+
 def show(program):
     """The lines that the command prints of a program."""
-    yield f"{program['file']}: {program['bytes']} bytes"
+    yield f"{on_one_line(program['file'])}: {program['bytes']} bytes"
     for index, one in enumerate(program["segments"]):
         if one["bytes"]:
             holds = " and ".join(one["holds"]) or "nothing that is named"
@@ -612,10 +632,15 @@ def main(arguments):
             known = ", ".join(it["name"] for it in program["methods"])
             raise NotReadable(f"it has no method {options.method}, but {known}")
     except NotReadable as error:
-        print(f"{options.program}: {error}.", file=sys.stderr)
+        print(on_one_line(f"{options.program}: {error}."), file=sys.stderr)
         return 2
     program["methods"] = wanted
-    print(json.dumps(program, indent=1) if options.json else "\n".join(show(program)))
+    if options.json:
+        json.dump(program, sys.stdout, indent=1)
+        print()
+    else:
+        for line in show(program):
+            print(line)
     asked = [options.caller] if options.caller else [*CALLERS]
     refused = [it for it in wanted if not any(it["callers"][caller]["runs"] for caller in asked)]
     if not options.json:
@@ -630,7 +655,18 @@ def main(arguments):
 
 
 if sys.argv[1:]:
-    sys.exit(main(sys.argv[1:]))
+    if sys.stdout is None:  # the caller has closed it
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stdout.reconfigure(errors="backslashreplace")  # a name can have letters that it lacks
+    try:
+        status = main(sys.argv[1:])
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
+        if not isinstance(error, BrokenPipeError):  # with ``| head`` enough was read
+            print(f"The report cannot be written: {error.strerror}.", file=sys.stderr)
+        status = 2
+    sys.exit(status)
 # [/command]
 
 # %%
@@ -815,8 +851,8 @@ for name in ("notes.txt", "empty.pte", "cut.pte", "missing.pte"):
 # ``delegates``
 #     of each: ``name``, ``id``, ``device`` it was compiled for, ``bytes``, its ``share`` of the
 #     file, where its ``blob`` is, its ``named_data``, and what of it is ``in_ptd``
-# ``external``
-#     the names of the constants that are in a ``.ptd`` file
+# ``external``, ``unbounded``
+#     the names of the constants that are in a ``.ptd`` file, and of the tensors without a bound
 # ``callers``
 #     for ``python`` and ``cpp``: ``runs``; how the call ``ends``; where it is not right, the
 #     ``reason`` and the ``fix``; what the caller ``passes`` and ``hands_over``; and of what it

@@ -108,7 +108,8 @@ def describe(program: dict[str, Any], caller: str | None = None) -> str:
     copies = [ways[copy["kind"]] for copy in method["copies"]]
     said.append(f"The program copies {' and '.join(copies) or 'nothing'}.")
     for delegate in method["delegates"]:
-        said.append(f"A delegate for {delegate['device']} computes.")
+        device = f" for {delegate['device']}" if delegate["device"] else ""
+        said.append(f"A delegate{device} computes.")
     for arena in method["arenas"]:
         said.append(f"The program reserves {arena['bytes']} bytes on the {_side(arena)}.")
     for name, title in CALLERS.items():
