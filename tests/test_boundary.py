@@ -98,6 +98,12 @@ def test_a_tensor_without_memory_is_marked() -> None:
     assert "The delegate's result: on the device, no memory." in described(svg)
 
 
+def test_a_delegate_that_names_no_device_is_told_without_one() -> None:
+    program = copy.deepcopy(SHAPES["planned"])
+    program["methods"][0]["delegates"][0]["device"] = None
+    assert "A delegate computes." in boundary.describe(program)
+
+
 def test_a_caller_that_is_refused_is_told_why() -> None:
     found = boundary.describe(SHAPES["unplanned"], "python")
     assert "Python cannot run it. Output 0 is unplanned on cuda:0" in found
