@@ -144,12 +144,14 @@ def test_the_exit_status_says_who_can_run_it(
     assert call(shapes[name], *options).status == status
 
 
+SHARE_INPUT = "export with MemoryPlanningPass(alloc_graph_input=False)"
+PLAN_OUTPUT = "export with MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=True)"
 FIXES = {
-    ("unplanned", "python"): "alloc_graph_output=True",
-    ("planned_input", "python"): "alloc_graph_input=False",
-    ("planned_input", "cpp"): "alloc_graph_input=False",
-    ("no_memory", "python"): "alloc_graph_output=True",
-    ("no_memory", "cpp"): "alloc_graph_output=True",
+    ("unplanned", "python"): f"{PLAN_OUTPUT}, or call it from C++ with set_output",
+    ("planned_input", "python"): SHARE_INPUT,
+    ("planned_input", "cpp"): SHARE_INPUT,
+    ("no_memory", "python"): PLAN_OUTPUT,
+    ("no_memory", "cpp"): PLAN_OUTPUT,
 }
 
 
@@ -160,7 +162,7 @@ def test_a_program_that_cannot_run_ends_with_the_setting_that_fixes_it(
     name, caller = case
     reason, last = call(shapes[name], "--caller", caller).out.splitlines()[-2:]
     assert " cannot run forward: " in reason
-    assert last == f"To fix it, export with MemoryPlanningPass({fix})."
+    assert last == f"To fix it, {fix}."
 
 
 def test_one_of_several_methods_can_be_asked_for(
@@ -483,6 +485,25 @@ def test_a_caller_can_run_what_some_recorded_call_of_it_got_right(
             calls = [row[it] for it, ours in COLUMNS.items() if ours.startswith(caller)]
             worked = any(it["verdict"] == "right" for it in calls)
             assert answer["runs"] == worked, (name, caller)
+
+
+def test_a_program_exported_as_the_fix_says_can_be_run(
+    inspector: ModuleType, lowered: Any, tmp_path: Path
+) -> None:
+    fixed = 0
+    for flags in itertools.product((False, True), repeat=4):
+        path = save(tmp_path / "setting.pte", emit(lowered, *flags))
+        for caller, answer in read(inspector, path)["callers"].items():
+            if answer["runs"]:
+                continue
+            said = re.search(r"MemoryPlanningPass\((.*?)\)", answer["fix"])
+            assert said, (flags, caller)
+            alloc = dict(re.findall(r"alloc_graph_(\w+)=(\w+)", said[1]))
+            planned = [alloc.get(it, "True") == "True" for it in ("input", "output")]
+            path = save(tmp_path / "fixed.pte", emit(lowered, *flags[:2], *planned))
+            assert read(inspector, path)["callers"][caller]["runs"], (flags, caller)
+            fixed += 1
+    assert fixed
 
 
 # -- where the report goes ----------------------------------------------------------------

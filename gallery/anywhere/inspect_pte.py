@@ -24,11 +24,11 @@ from pathlib import Path
 
 folder = Path(sys.argv[0]).resolve().with_suffix("")
 generated = folder / "program_generated.py"
-has_executorch = find_spec("torch") and find_spec("executorch")
+to_inspect = sys.argv[1:] or (find_spec("torch") and find_spec("executorch"))
 needs = {
     "flatbuffers (pip install flatbuffers)": find_spec("flatbuffers"),
     f"{generated.name} in the folder {folder.name}": generated.is_file(),
-    "ExecuTorch (pip install executorch==1.5.1) or a program": sys.argv[1:] or has_executorch,
+    "a program, or ExecuTorch (pip install executorch==1.5.1) to export some": to_inspect,
 }
 if missing := [need for need, met in needs.items() if not met]:
     print(f"This recipe needs {' and '.join(missing)}.", file=sys.stderr)
@@ -433,7 +433,7 @@ def describe_all(plan, names):
 # is ``unknown``, and counts as a caller that cannot.
 
 CALLERS = {"python": "Python", "cpp": "C++"}
-PLAN_OUTPUT = "export with MemoryPlanningPass(alloc_graph_output=True)"
+PLAN_OUTPUT = "export with MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=True)"
 SHARE_INPUT = "export with MemoryPlanningPass(alloc_graph_input=False)"
 BOUND = "export with an upper bound, as in Dim('batch', max=8)"
 
@@ -488,9 +488,10 @@ def predict(method, caller, given, handed):
             return "dies", reason, "call set_output"
         if side(tensor) == "device" and place == "host":
             reason = f"{tensor['name']} is unplanned on {tensor['device']} and has host memory"
+            fix = "hand over device memory"
             if caller == "python":
-                reason = f"{reason}, all that the Python bindings supply"
-            fix = PLAN_OUTPUT if caller == "python" else "hand over device memory"
+                reason += ": the Python bindings supply no other"
+                fix = f"{PLAN_OUTPUT}, or call it from C++ with set_output"
             return f"0x12, tensor {tensor['argument']}", reason, fix
         if side(tensor) == "host" and place == "device":
             reason = f"{tensor['name']} is on the host and got device memory"
@@ -573,7 +574,7 @@ def show_delegate(it):
 
 def show_caller(it):
     if not it["runs"]:
-        yield f"cannot run it: {it['ends']}"
+        yield f"cannot run it: {'the process dies' if it['ends'] == 'dies' else it['ends']}"
         return
     yield "can run it"
     for one in it["passes"]:
@@ -786,7 +787,7 @@ assert planned.count("can run it\n") == 2
 
 status, python_cannot = command("unplanned.pte", "--caller", "python")
 assert status == 1
-assert "export with MemoryPlanningPass(alloc_graph_output=True)" in python_cannot
+assert f"To fix it, {PLAN_OUTPUT}, or call it from C++" in python_cannot
 assert command("unplanned.pte", "--caller", "cpp")[0] == 0
 
 # %%
@@ -795,11 +796,11 @@ assert command("unplanned.pte", "--caller", "cpp")[0] == 0
 
 status, planned_input = command("refused.pte")
 assert status == 1
-assert "export with MemoryPlanningPass(alloc_graph_input=False)" in planned_input
+assert f"To fix it, {SHARE_INPUT}." in planned_input
 
 status, no_memory = command("no_memory.pte")
 assert status == 1
-assert "export with MemoryPlanningPass(alloc_graph_output=True)" in no_memory
+assert f"To fix it, {PLAN_OUTPUT}." in no_memory
 
 # %%
 # Where sizes are dynamic, a program reserves what the largest ones take.

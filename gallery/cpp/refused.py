@@ -7,7 +7,7 @@ makes each mistake once. Three are refused, each at another step. The label made
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "cpp", "planned", "unplanned", "failure"]
-# sphinx_gallery_thumbnail_path = "_static/shapes/refused.svg"
+# sphinx_gallery_thumbnail_path = "_static/shapes/unplanned.svg"
 
 import copy
 import os

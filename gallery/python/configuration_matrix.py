@@ -9,7 +9,7 @@ error, some end the process.
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "cpp", "python", "failure", "alone"]
-# sphinx_gallery_thumbnail_path = "_static/shapes/refused.svg"
+# sphinx_gallery_thumbnail_path = "_static/shapes/no_memory.svg"
 
 import copy
 import itertools

@@ -7,7 +7,7 @@ with none. Copies through the host grow with the tensor. What is left without th
 large sizes.
 """
 
-# sphinx_gallery_tags = ["executorch", "cuda", "python", "copies", "figure", "cost"]
+# sphinx_gallery_tags = ["executorch", "cuda", "python", "copies", "cost"]
 # sphinx_gallery_thumbnail_number = 1
 
 import shutil

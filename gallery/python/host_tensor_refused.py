@@ -8,7 +8,7 @@ tensor is misread.
 """
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "failure"]
-# sphinx_gallery_thumbnail_path = "_static/shapes/refused.svg"
+# sphinx_gallery_thumbnail_path = "_static/shapes/planned.svg"
 
 import json
 import re

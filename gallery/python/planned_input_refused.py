@@ -8,7 +8,7 @@ shows why, and the setting that is missing.
 
 # sphinx_gallery_tags = ["executorch", "cuda", "python", "planned", "failure"]
 # sphinx_gallery_companions = ["host_tensor_refused"]
-# sphinx_gallery_thumbnail_path = "_static/shapes/refused.svg"
+# sphinx_gallery_thumbnail_path = "_static/shapes/planned_input.svg"
 
 import copy
 import json

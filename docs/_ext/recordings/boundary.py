@@ -28,6 +28,8 @@ FILES = {
     "input_only": ("input_only", "Input on the device", None),
     "output_only": ("output_only", "Output on the device", None),
     "refused": ("unplanned", "Unplanned output, called from Python", "python"),
+    "planned_input": ("refused", "Planned input on the device", None),
+    "no_memory": ("no_memory", "A result without memory", None),
     "host": ("host", "Host memory", None),
 }
 CALLERS = {"python": "Python", "cpp": "C++"}
