@@ -360,6 +360,16 @@ def test_the_matrix_has_a_column_for_each_environment(
     assert curve[2] == sums[1] == ""
 
 
+def test_the_matrix_begins_with_the_place_of_most_recipes(project: Project) -> None:
+    project.write("docs/index.md", "# Small\n\n```{environments}\n```\n")
+    project.recipe("small/alone", "print(1)")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(environment, "describe", lambda: MACHINE | {"cpu": "Another CPU"})
+        project.record("small/alone")
+    head = table_rows(project.build(), "index")[0]
+    assert [it.partition(",")[0] for it in head] == ["Recipe", "A CPU", "Another CPU"]
+
+
 def test_the_matrix_shows_what_has_no_outputs(project: Project) -> None:
     project.write("docs/index.md", "# Small\n\n```{environments}\n```\n")
     project.edit(SUMS, "1 + 2", "2 + 2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,8 @@ class RecipesDirective(SphinxDirective):
 class EnvironmentsDirective(SphinxDirective):
     """``{environments}`` draws what was run where: a row for a recipe, a column for a place.
 
+    The place with most recipes comes first.
+
     A cell has the state, the date and the seconds of the run.
     """
 
@@ -86,7 +89,7 @@ class EnvironmentsDirective(SphinxDirective):
         """The table."""
         depend(self.env, ALL)
         found = statuses(self.env)
-        columns: list[str] = []
+        counts: Counter[str] = Counter()
         cells: dict[str, tuple[str, str]] = {}
         for name, status in sorted(found.items()):
             depend(self.env, name)
@@ -97,8 +100,8 @@ class EnvironmentsDirective(SphinxDirective):
                 column = ", ".join([str(where["device"]), *versions])
                 text = f"{status.state.value}, {one.date}, {one.seconds:.0f} s"
             cells[name] = (column, text)
-            if column not in columns:
-                columns.append(column)
+            counts[column] += 1
+        columns = [column for column, _ in counts.most_common()]
         rows: list[list[nodes.Node]] = []
         for name, (column, text) in cells.items():
             words = [text if one == column else "" for one in columns]
