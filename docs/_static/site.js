@@ -27,8 +27,8 @@ document.addEventListener("DOMContentLoaded", () => {
     });
   }
   for (const tag of tags) {
-    // What all cards have sorts none of them out.
-    tag.hidden = count(tag.textContent) === cards.length;
+    // What all cards have sorts none of them out; `alone` is for who runs recipes.
+    tag.hidden = count(tag.textContent) === cards.length || tag.textContent === "alone";
     const tell = () => tag.setAttribute("aria-pressed", tag.classList.contains("active"));
     new MutationObserver(tell).observe(tag, { attributeFilter: ["class"] });
     tell();

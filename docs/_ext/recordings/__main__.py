@@ -88,11 +88,14 @@ class Project:
     def longest_first(self, recipes: list[Recipe]) -> list[Recipe]:
         """`recipes` by how long their committed runs took, so that none is left over at the end.
 
-        Those that have no recording come first: nobody knows.
+        Those that have no recording that can be read come first: nobody knows.
         """
 
         def seconds(recipe: Recipe) -> float:
-            recorded = self.status(recipe).recording
+            try:
+                recorded = recording.read(self.committed, recipe.name)
+            except recording.BrokenRecordingError:
+                recorded = None
             return recorded.seconds if recorded else float("inf")
 
         return sorted(recipes, key=seconds, reverse=True)
