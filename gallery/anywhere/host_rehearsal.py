@@ -161,8 +161,7 @@ assert torch.equal(first_later, first)
 # Without ``set_output``
 # ----------------------
 #
-# ``Module`` supplies no memory in place of the caller. The kernel writes through a null pointer,
-# and the process dies.
+# ``Module`` supplies no memory in place of the caller. The output has none, and the process dies.
 
 without = call("unplanned")
 assert without.returncode == -signal.SIGSEGV

@@ -3,7 +3,7 @@ Replay a program as a CUDA graph
 ================================
 
 The delegate can capture what a program launches once, as a CUDA graph, and replay it in every
-later call, which helps this program of many small kernels. The caller's buffers may be others each
+later call, which helps this model of many small steps. The caller's buffers may be others each
 time: a replay copies the input and the output, within the device.
 """
 

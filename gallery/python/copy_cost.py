@@ -205,9 +205,9 @@ assert largest["default_ms"] > 10 * largest["planned_ms"], largest
 # The floor
 # ---------
 #
-# No call can be faster than its copies. The link's bandwidth is measured with pinned host memory,
-# which was faster than pageable memory. The tensors above are in pageable memory. The bandwidth of
-# the device is that of a copy within it.
+# A call should not be faster than its copies. The link's bandwidth is measured with pinned host
+# memory, which was faster than pageable memory. The tensors above are in pageable memory. The
+# bandwidth of the device is that of a copy within it.
 
 device = torch.empty(2**28, dtype=torch.uint8, device="cuda")
 other = torch.empty_like(device)
@@ -234,8 +234,8 @@ def floor_ms(nbytes, *rates):
 # Plot
 # ----
 #
-# The dashed floor is that of a default call, which copies both ways. A call with one copy has half
-# of it.
+# The dashed floor is that of a default call, which copies both ways. A call with one copy has about
+# half of it.
 
 import matplotlib.pyplot as plt
 

@@ -44,7 +44,7 @@ if missing := [need for need, met in needs.items() if not met]:
 # Export
 # ------
 #
-# Three settings make the shape:
+# These settings make the shape:
 #
 # - The two ``skip`` flags remove the copies between host and device at the edges of the program.
 # - ``alloc_graph_input=False`` lets the program read the caller's tensor in place.

@@ -57,8 +57,8 @@ class Shared(torch.nn.Module):
 # [/shared]
 
 # %%
-# ``CudaPartitioner`` gives every operator to the delegate. Here one of them, ``sigmoid``, stays on
-# the host, as it would where another partitioner claims it.
+# ``CudaPartitioner`` would give every operator of this model to the delegate. Here one of them,
+# ``sigmoid``, stays on the host, as it would where another partitioner claims it.
 
 import copy
 
@@ -199,7 +199,8 @@ assert shared_devices["forward"] == {
 # -------------------------------------------
 #
 # The program above has memory for its input, from the default ``alloc_graph_input=True``. Without
-# it, the returned input is an output that has no memory either, and the bindings supply some.
+# it, the returned input is an output that has no memory either. The bindings supply memory for such
+# an output, and it is the input's too: one value of the program is both. That much is read.
 # Through ``Method.execute`` the program then sees zeros in place of its input, without an error,
 # and computes all its results from them. ``forward`` is right.
 

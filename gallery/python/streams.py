@@ -144,7 +144,7 @@ print("in a side stream's context: the program on its own stream, the clone on t
 # spins on the GPU for a number of clock cycles.
 #
 # The result is the program's own buffer, which still holds what the execution before wrote. A side
-# stream does not wait for the program, so it reads that.
+# stream does not wait for the program, so here it reads that.
 
 cycles = 200_000_000
 read = torch.empty_like(x[0])
@@ -205,7 +205,8 @@ print("read after synchronize: right")
 # ---------------------------------
 #
 # The clone runs on the current stream. In a side stream's context it does not wait for the program,
-# so the caller gets a clone of the old contents. Call programs in the default stream's context.
+# so here the caller gets a clone of the old contents. Call programs in the context of the default
+# stream.
 
 torch.cuda._sleep(cycles)
 with torch.cuda.stream(side):  # wrong: the clone runs on the side stream

@@ -140,8 +140,9 @@ assert set(messages.values()) == {
 # ---
 #
 # The message is about tensor 1. The delegate counts its inputs, then its outputs, so with one
-# input tensor 1 is the output. The bindings ask the program which outputs it has planned, and
-# allocate the others themselves, in host memory. The delegate refuses the pointer.
+# input tensor 1 is the output. ExecuTorch's source says why: the bindings ask the program which
+# outputs it has planned, and allocate the others themselves, in host memory. The delegate refuses
+# the pointer.
 #
 # The planned program has its output on the device already, and both loaders call it.
 
