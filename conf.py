@@ -130,6 +130,7 @@ html_logo = html_favicon = "docs/_static/logo.svg"
 html_static_path = ["docs/_static"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
+html_use_index = False  # words are found by the search
 html_show_sourcelink = False
 html_copy_source = False
 html_context = {"default_mode": "auto"}  # as the reader's system is, light or dark
