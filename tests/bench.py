@@ -149,7 +149,7 @@ READERS = {
 import argparse, contextlib, io, json, math, mmap, resource, runpy, struct, sys, time, flatbuffers
 sys.argv = ["gallery/anywhere/inspect_pte.py", sys.argv[1]]
 before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
-with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):
     runpy.run_path(sys.argv[0], run_name="__main__")
 """,
     "ExecuTorch API": """
