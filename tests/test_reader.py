@@ -86,6 +86,11 @@ def test_a_card_follows_its_recording_in_later_builds(project: Project) -> None:
     assert cards(project.build())["Sums"] == "stale"
 
 
+def test_the_title_on_a_card_is_text(project: Project) -> None:
+    project.edit("gallery/small/sums.py", "Sums\n====", "Sums of Tensor<b> & more\n" + "=" * 24)
+    assert "Sums of Tensor&lt;b&gt; &amp; more" in cards(project.build())
+
+
 def test_an_index_page_has_one_list_of_tags(project: Project) -> None:
     project.recipe("small/tagged", "1", '["free"]')
     assert project.build().html("recipes/index").count("sg-tag-list") == 1

@@ -59,7 +59,8 @@ def add_stamps(app: Sphinx, doctree: nodes.document) -> None:
                 f'<div class="recording-card recording-{status.state.value}">'
                 f"{escape(card_text(status, app.config))}</div>"
             )
-            text = node.astext().rstrip().removesuffix("</div>") + f"{stamp}\n</div>"
+            # sphinx-gallery writes a title as it is: that of a template would be a tag of HTML.
+            text = f"{CARD_TITLE}{escape(status.recipe.title)}</div>\n{stamp}\n</div>"
             node.parent.replace(node, nodes.raw("", text, format="html"))
         elif TAG_LIST in node.astext():
             # Each section of the gallery brings one; a page has room for one of that id.
