@@ -410,6 +410,26 @@ def test_a_page_leads_to_its_source(project: Project, page: str, source: str) ->
     assert project.path(source).is_file()
 
 
+def test_a_repository_may_be_named_as_git_does(project: Project) -> None:
+    project.write("templates/page.html", LINKS)
+    built = project.build("-D", "recordings_repository=https://github.com/o/r.git")
+    assert links(built, "index")[0] == "https://github.com/o/r/edit/main/docs/index.md"
+
+
+@pytest.mark.parametrize(
+    ("setting", "address"),
+    [
+        ("recordings_repository", "git@github.com:o/r.git"),
+        ("recordings_address", "example.org/docs"),
+        ("recordings_address", "https://example.org/a b"),
+    ],
+)
+def test_what_is_no_address_is_refused(project: Project, setting: str, address: str) -> None:
+    built = project.build("-D", f"{setting}={address}")
+    assert built.status != 0
+    assert f"_URL is {address!r}: write a whole address" in built.warnings
+
+
 def test_without_a_repository_there_are_no_links(project: Project) -> None:
     project.write("templates/page.html", LINKS)
     assert links(project.build(), "index") == []

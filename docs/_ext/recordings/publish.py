@@ -6,6 +6,7 @@ Both are off where nothing is configured: a copy on a laptop has no address.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -53,7 +54,7 @@ def page_links(repository: str, source: str, title: str) -> list[tuple[str, str]
         source: A file of it.
         title: The page's title.
     """
-    repository = repository.rstrip("/")
+    repository = repository.rstrip("/").removesuffix(".git")  # as `git remote` shows it
     about = quote(f"{title} ({source})", safe="")
     return [
         ("Edit this page", f"{repository}/edit/{BRANCH}/{source}"),
@@ -69,6 +70,21 @@ def add_links(app: Sphinx, page: str, template: str, context: dict[str, Any], do
     context["page_links"] = (
         page_links(repository, source, app.env.titles[page].astext()) if source else []
     )
+
+
+def check_addresses(app: Sphinx, config: Config) -> None:
+    """Refuse what would make links that lead nowhere on every page.
+
+    Raises:
+        ConfigError: An address that is set is not one of the web, or has spaces.
+    """
+    given = {"SITE_URL": config.recordings_address, "REPOSITORY_URL": config.recordings_repository}
+    for name, address in given.items():
+        if address and not re.fullmatch(r"https?://[^\s/]\S*", address):
+            raise ConfigError(
+                f"{name} is {address!r}: write a whole address without spaces, such as"
+                " https://example.org/docs"
+            )
 
 
 # -- versions -------------------------------------------------------------------------
@@ -125,6 +141,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("recordings_repository", "", "html", [str])
     app.add_config_value("recordings_address", "", "html", [str])
     app.add_config_value("recordings_versions", [], "html", [list])
+    app.connect("config-inited", check_addresses)
     app.connect("config-inited", offer_versions)
     app.connect("html-page-context", add_links)
     app.connect("build-finished", write_switcher)
