@@ -194,3 +194,10 @@ def test_a_recipe_that_hides_what_it_runs_or_needs_is_refused(project: Project, 
     project.edit("gallery/small/sums.py", "total = 1 + 2  # three", f"{line}\ntotal = 1 + 2")
     assert project.command("list").status == 2
     assert project.build().status != 0
+
+
+@pytest.mark.parametrize("tag", ["it's", "a,b", "<b>", "c++", "two words", ""])
+def test_a_tag_that_the_filter_cannot_carry_is_refused(project: Project, tag: str) -> None:
+    project.recipe("small/sums", "1", tags=repr([tag]))
+    listed = project.command("list")
+    assert (listed.status, f"the tag {tag!r} is no word" in listed.err) == (2, True)

@@ -22,6 +22,9 @@ NEEDS = {
     "cpp": "a C++ compiler and CMake 3.28 or newer",
 }
 
+#: A tag: sphinx-gallery writes it into HTML and into an address as it is, and divides by commas.
+TAG = re.compile(r"[\w.-]+", re.ASCII)
+
 #: What Python, its tools and systems leave in folders: no companions.
 LEFTOVERS = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".DS_Store"}
 
@@ -139,6 +142,9 @@ def load(gallery: Path, name: str) -> Recipe:
     for key, value in declared.items():
         if not isinstance(value, list) or not all(isinstance(it, str) for it in value):
             raise RecipeError(f"{path}: sphinx_gallery_{key} is {value!r}, not a list of texts")
+    for tag in declared["tags"]:
+        if not TAG.fullmatch(tag):
+            raise RecipeError(f"{path}: the tag {tag!r} is no word of letters, digits, _, . and -")
     for folder in declared["companions"]:
         if Path(folder).is_absolute() or not (path.parent / folder).is_dir():
             raise RecipeError(f"{path}: no folder {folder!r} beside it, for its companions")
