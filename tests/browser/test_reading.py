@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from conftest import REPOSITORY
@@ -50,6 +50,13 @@ def test_a_pasted_line_of_a_log_is_found(page: Page, origin: str) -> None:
     page.goto(f"{origin}/search.html?q={quote(line)}")
     first = page.locator("#search-results ul.search li a").first
     expect(first).to_have_attribute("href", re.compile(r"^reference/errors\.html"))
+
+
+def test_a_word_in_brackets_is_searched(page: Page, origin: str) -> None:
+    asked = "[skip_d2h] set_output"
+    page.goto(f"{origin}/search.html?q={quote(asked)}")
+    page.locator("#search-results ul.search li a").first.wait_for()
+    assert parse_qs(urlsplit(page.url).query) == {"q": [asked]}
 
 
 def test_search_says_that_it_found_nothing(page: Page, origin: str) -> None:
