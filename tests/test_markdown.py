@@ -201,6 +201,16 @@ def test_a_page_links_to_its_markdown(project: Project) -> None:
     assert link in built.html("recipes/small/sums")
 
 
+def test_a_page_is_described_by_its_first_sentence(project: Project) -> None:
+    project.write("templates/page.html", "<html>{{ metatags }}{{ body }}</html>")
+    built = project.build(
+        "-D", "extensions=myst_parser,recordings,sphinx_gallery.gen_gallery,sphinxext.opengraph"
+    )
+    page = built.html("recipes/small/sums")
+    found = re.findall(r'<meta (?:name|property)="(?:og:)?description" content="([^"]*)"', page)
+    assert found == ["Adds two numbers."] * 2
+
+
 # -- a recipe ---------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -172,12 +173,20 @@ def missing(app: Sphinx, env: BuildEnvironment) -> list[str]:
 def write_page(
     app: Sphinx, page: str, _template: str, context: dict[str, Any], tree: nodes.document | None
 ) -> None:
-    """Write the Markdown of a page when its HTML is written, and link to it from there."""
+    """Write the Markdown of a page when its HTML is written, and link to it from there.
+
+    Its first sentence describes the page to those who only link to it.
+    """
     if tree is None or app.builder.name != "html":
         return
     translator = Translator(tree, app.builder)
     tree.walkabout(translator)
-    _write(_file(app, page), translator.astext())
+    text = translator.astext()
+    _write(_file(app, page), text)
+    # What search engines and social cards show; that of sphinxext-opengraph begins with the stamp.
+    if says := escape(_summary(text).replace("`", "")):
+        context["metatags"] += f'<meta name="description" content="{says}" />\n'
+        context["meta"] = {**(context["meta"] or {}), "og:description": says}
     name = f"{posixpath.basename(page)}.md"
     context["metatags"] += f'<link rel="alternate" type="text/markdown" href="{name}" />\n'
 
