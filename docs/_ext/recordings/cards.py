@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -14,7 +13,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-from recordings.pages import ALL, depend, status_of, statuses
+from recordings.pages import ALL, depend, is_committed, status_of, statuses
 from recordings.recording import State, Status
 from recordings.run import PAGES
 
@@ -35,7 +34,7 @@ def card_text(status: Status, config: Config) -> str:
     parts.append(status.shown.date)
     if status.state is not State.CURRENT:
         parts.append(status.state.value)
-    if status.folder != Path(config.recordings_root, config.recordings_folder):
+    if not is_committed(status, config):
         parts.append("this machine")
     return " · ".join(parts)
 

@@ -23,21 +23,13 @@ from packaging.version import Version
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
-from recordings.environment import CUDA_WHEEL
+from recordings.environment import CUDA_WHEEL, OTHERS
 from recordings.pages import depend, status_of
 from recordings.recipe import Recipe
 from recordings.recording import Recording, Status
 
 #: What to install for a module that a recipe imports.
-DISTRIBUTIONS = {
-    "executorch": "executorch",
-    "torch": "torch",
-    "numpy": "numpy",
-    "matplotlib": "matplotlib",
-    "cupy": "cupy-cuda13x",
-    "jax": "jax[cuda13]",
-    "flatbuffers": "flatbuffers",
-}
+DISTRIBUTIONS = {"executorch": "executorch", "torch": "torch", **OTHERS, "jax": "jax[cuda13]"}
 #: Where what pages offer is made, beside what sphinx-gallery makes.
 FOLDER = "downloads"
 #: A line that imports, in a script or in a text of one that it writes.

@@ -68,13 +68,17 @@ def status_of(env: BuildEnvironment, page: str) -> Status | None:
     return statuses(env).get(name) if folder == PAGES else None
 
 
+def is_committed(status: Status, config: Config) -> bool:
+    """Whether what is shown is committed; the other is what this machine ran for this build."""
+    return status.folder == Path(config.recordings_root, config.recordings_folder)
+
+
 def ran_text(status: Status, config: Config) -> str:
     """The stamp of what `status` shows, and whether that is not committed; or why there is none."""
     if status.shown is None:
         return "; ".join(status.reasons)
     text = stamp_text(status.recipe, status.shown)
-    committed = Path(config.recordings_root, config.recordings_folder)
-    return text if status.folder == committed else f"{text} · this machine, not recorded"
+    return text if is_committed(status, config) else f"{text} · this machine, not recorded"
 
 
 # -- reading the recordings -----------------------------------------------------------

@@ -14,7 +14,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from recordings.pages import ALL, depend, ran_text, statuses, table
+from recordings.pages import ALL, depend, is_committed, ran_text, statuses, table
 from recordings.recording import State, Status
 from recordings.run import PAGES
 
@@ -36,11 +36,6 @@ def place(status: Status) -> dict[str, str | None]:
         version = where.get(package)
         found[package] = Version(version).base_version if version else None
     return found
-
-
-def is_committed(status: Status, app: Sphinx) -> bool:
-    """Whether what is shown is committed; the other is what this machine ran for this build."""
-    return status.folder == Path(app.config.recordings_root, app.config.recordings_folder)
 
 
 # -- tables ---------------------------------------------------------------------------
@@ -132,7 +127,7 @@ def as_data(app: Sphinx) -> dict[str, Any]:
             entry["run"] = place(status) | {
                 "date": one.date,
                 "seconds": one.seconds,
-                "committed": is_committed(status, app),
+                "committed": is_committed(status, app.config),
                 "environment": one.environment,
             }
         recipes.append(entry)
@@ -147,7 +142,7 @@ def badge_text(app: Sphinx) -> tuple[str, bool]:
     """
     found = list(statuses(app.env).values())
     counted = [it for it in found if "cuda" in it.recipe.needs] or found
-    current = [it for it in counted if it.state is State.CURRENT and is_committed(it, app)]
+    current = [it for it in counted if it.state is State.CURRENT and is_committed(it, app.config)]
     number = str(len(current)) + (f" of {len(counted)}" if len(current) < len(counted) else "")
     runs = [it.shown for it in current if it.shown]
     if not runs:
