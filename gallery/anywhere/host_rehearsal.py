@@ -29,9 +29,11 @@ if not (find_spec("torch") and find_spec("executorch")):
 cmake = shutil.which("cmake", path=sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"])
 reply = subprocess.run([cmake, "--version"], capture_output=True, text=True).stdout if cmake else ""
 version = tuple(int(number) for number in re.findall(r"\d+", reply))
+source = Path(sys.argv[0]).resolve().with_suffix("")
 needs = {
     "a C++ compiler": any(map(shutil.which, ("c++", "g++", "clang++"))),
     "CMake 3.28 or newer (pip install cmake)": version >= (3, 28),
+    f"the folder {source.name} beside it (in the archive on its page)": source.is_dir(),
 }
 if missing := [need for need, met in needs.items() if not met]:
     print(f"This recipe needs {' and '.join(missing)}.", file=sys.stderr)
@@ -111,7 +113,6 @@ for name in ("unplanned", "planned"):
 # .. literalinclude:: /../gallery/anywhere/host_rehearsal/main.cpp
 #    :language: cpp
 
-source = Path(sys.argv[0]).resolve().with_suffix("")
 for command in (
     [cmake, "-S", source, "-B", work, f"-DCMAKE_PREFIX_PATH={executorch.__path__[0]}"],
     [cmake, "--build", work],

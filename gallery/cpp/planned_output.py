@@ -36,12 +36,14 @@ cmake = shutil.which("cmake", path=sysconfig.get_path("scripts") + os.pathsep + 
 reply = subprocess.run([cmake, "--version"], capture_output=True, text=True).stdout if cmake else ""
 version = tuple(int(number) for number in re.findall(r"\d+", reply))
 backends = _get_registered_backend_names()
+source = Path(sys.argv[0]).resolve().with_name("unplanned_output")
 needs = {
     "a CUDA device": torch.cuda.is_available(),
     f"ExecuTorch's CUDA delegate (pip install {install})": "CudaBackend" in backends,
     "nvcc (from the CUDA toolkit)": shutil.which("nvcc"),
     "a C++ compiler": any(map(shutil.which, ("c++", "g++", "clang++"))),
     "CMake 3.28 or newer (pip install cmake)": version >= (3, 28),
+    f"the folder {source.name} beside it (in the archive on its page)": source.is_dir(),
 }
 if missing := [need for need, met in needs.items() if not met]:
     print(f"This recipe needs {' and '.join(missing)}.", file=sys.stderr)
@@ -96,7 +98,6 @@ program.write_tensor_data_to_file(work)
 
 import executorch
 
-source = Path(sys.argv[0]).resolve().with_name("unplanned_output")
 build = work / "build"
 for command in (
     [cmake, "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={executorch.__path__[0]}"],

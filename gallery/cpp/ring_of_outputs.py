@@ -37,12 +37,17 @@ cmake = shutil.which("cmake", path=sysconfig.get_path("scripts") + os.pathsep + 
 reply = subprocess.run([cmake, "--version"], capture_output=True, text=True).stdout if cmake else ""
 version = tuple(int(number) for number in re.findall(r"\d+", reply))
 backends = _get_registered_backend_names()
+source = Path(sys.argv[0]).resolve().with_suffix("")
+tracer = source.with_name("trace_copies")
 needs = {
     "a CUDA device": torch.cuda.is_available(),
     f"ExecuTorch's CUDA delegate (pip install {install})": "CudaBackend" in backends,
     "nvcc (from the CUDA toolkit)": shutil.which("nvcc"),
     "a C++ compiler": any(map(shutil.which, ("c++", "g++", "clang++"))),
     "CMake 3.28 or newer (pip install cmake)": version >= (3, 28),
+    f"the folders {source.name} and {tracer.name} beside it (in the archive on its page)": (
+        source.is_dir() and tracer.is_dir()
+    ),
 }
 if missing := [need for need, met in needs.items() if not met]:
     print(f"This recipe needs {' and '.join(missing)}.", file=sys.stderr)
@@ -118,7 +123,6 @@ write_program(lowered, work / "planned", alloc_graph_output=True)
 
 import executorch
 
-source = Path(sys.argv[0]).resolve().with_suffix("")
 build = work / "build"
 for command in (
     [cmake, "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={executorch.__path__[0]}"],
@@ -188,14 +192,13 @@ assert copies == {"ring": 1, "copy": 2}, traces
 # Measure
 # -------
 #
-# Each time is the median of 100 synchronized calls after 10 to warm up. Without its copy, the call
-# of the planned program takes less time.
+# Each time is the median of 100 synchronized calls after 10 to warm up. The last is a planned program
+# whose result is overwritten. The recipe asserts nothing about times.
 
 times = [line for mode in programs for line in call(mode, "--time").splitlines() if " ms" in line]
 ring_ms, copy_ms, overwrite_ms = (float(time.removesuffix(" ms")) for time in times)
 print(f"ring: {ring_ms:.3f} ms")
 print(f"copy: {copy_ms:.3f} ms, without the copy {overwrite_ms:.3f} ms")
-assert copy_ms > overwrite_ms
 
 # %%
 # What this recipe proves, as values that other pages quote.

@@ -30,10 +30,12 @@ import torch
 from executorch.extension.pybindings._C import _get_registered_backend_names
 
 backends = _get_registered_backend_names()
+script = Path(sys.argv[0]).resolve().with_suffix("") / "after_delete.py"
 needs = {
     "a CUDA device": torch.cuda.is_available(),
     f"ExecuTorch's CUDA delegate (pip install {install})": "CudaBackend" in backends,
     "nvcc (from the CUDA toolkit)": shutil.which("nvcc"),
+    f"the folder {script.parent.name} beside it (in the archive on its page)": script.is_file(),
 }
 if missing := [need for need, met in needs.items() if not met]:
     print(f"This recipe needs {' and '.join(missing)}.", file=sys.stderr)
@@ -190,7 +192,6 @@ print("two sums, both right")
 #
 # .. literalinclude:: /../gallery/python/buffer_lifetime/after_delete.py
 
-script = Path(sys.argv[0]).resolve().with_suffix("") / "after_delete.py"
 command = [sys.executable, script, *paths]
 child = subprocess.run(command, capture_output=True, text=True, timeout=60)
 lines = child.stdout.splitlines()
@@ -216,8 +217,7 @@ assert reading == "CUDA error: invalid argument"
 # What the clone costs
 # --------------------
 #
-# Each time is the median of 30 calls after 5 to warm up. Only at the largest
-# size does the recipe assert that the clone takes longer.
+# Each time is the median of 30 calls after 5 to warm up. The recipe asserts nothing about times.
 
 from functools import partial
 from statistics import median
@@ -251,8 +251,6 @@ for label, number in {"4 KiB": 1, "4 MiB": 1024, "256 MiB": max_rows}.items():
             **cost
         )
     )
-
-assert costs[-1]["with_clone_ms"] > costs[-1]["without_clone_ms"]
 
 # %%
 # What this recipe proves, as values that other pages quote.

@@ -31,10 +31,12 @@ import torch
 from executorch.extension.pybindings._C import _get_registered_backend_names
 
 backends = _get_registered_backend_names()
+script = Path(sys.argv[0]).resolve().with_suffix("") / "try_inputs.py"
 needs = {
     "a CUDA device": torch.cuda.is_available(),
     f"ExecuTorch's CUDA delegate (pip install {install})": "CudaBackend" in backends,
     "nvcc (from the CUDA toolkit)": shutil.which("nvcc"),
+    f"the folder {script.parent.name} beside it (in the archive on its page)": script.is_file(),
 }
 if missing := [need for need, met in needs.items() if not met]:
     print(f"This recipe needs {' and '.join(missing)}.", file=sys.stderr)
@@ -95,7 +97,6 @@ reasons = {
     "transposed": None,
     "meta": None,
 }
-script = Path(sys.argv[0]).resolve().with_suffix("") / "try_inputs.py"
 command = [sys.executable, script, *paths, *reasons, "device"]
 child = subprocess.run(command, capture_output=True, text=True, timeout=60)
 assert child.stdout, (child.returncode, child.stderr)

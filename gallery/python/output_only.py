@@ -32,10 +32,12 @@ import torch
 from executorch.extension.pybindings._C import _get_registered_backend_names
 
 backends = _get_registered_backend_names()
+script = Path(sys.argv[0]).resolve().with_name("unplanned_from_python") / "call.py"
 needs = {
     "a CUDA device": torch.cuda.is_available(),
     f"ExecuTorch's CUDA delegate (pip install {install})": "CudaBackend" in backends,
     "nvcc (from the CUDA toolkit)": shutil.which("nvcc"),
+    f"the folder {script.parent.name} beside it (in the archive on its page)": script.is_file(),
 }
 if missing := [need for need, met in needs.items() if not met]:
     print(f"This recipe needs {' and '.join(missing)}.", file=sys.stderr)
@@ -187,7 +189,6 @@ assert device_bytes(without_skip_program) == x.nbytes
 # The delegate gets a null pointer for its result, and stops the process. The call is in a process
 # of its own: ``call.py``.
 
-script = Path(sys.argv[0]).resolve().with_name("unplanned_from_python") / "call.py"
 command = [sys.executable, script, *without_skip_paths, "_load_for_executorch", "cpu"]
 child = subprocess.run(command, capture_output=True, text=True, timeout=60)
 

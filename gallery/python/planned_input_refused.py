@@ -32,10 +32,12 @@ import torch
 from executorch.extension.pybindings._C import _get_registered_backend_names
 
 backends = _get_registered_backend_names()
+script = Path(sys.argv[0]).resolve().with_name("host_tensor_refused") / "try_inputs.py"
 needs = {
     "a CUDA device": torch.cuda.is_available(),
     f"ExecuTorch's CUDA delegate (pip install {install})": "CudaBackend" in backends,
     "nvcc (from the CUDA toolkit)": shutil.which("nvcc"),
+    f"the folder {script.parent.name} beside it (in the archive on its page)": script.is_file(),
 }
 if missing := [need for need, met in needs.items() if not met]:
     print(f"This recipe needs {' and '.join(missing)}.", file=sys.stderr)
@@ -108,7 +110,6 @@ for name, program in {"wrong": wrong_program, "right": right_program}.items():
 # to host. The destination is on the device, so it refuses, whatever the caller passes and through
 # either loader. ``try_inputs.py`` makes the calls in a process of its own.
 
-script = Path(sys.argv[0]).resolve().with_name("host_tensor_refused") / "try_inputs.py"
 command = [sys.executable, script, *wrong_paths, "device", "host"]
 child = subprocess.run(command, capture_output=True, text=True, timeout=60)
 assert child.stdout, (child.returncode, child.stderr)

@@ -31,10 +31,12 @@ import torch
 from executorch.extension.pybindings._C import _get_registered_backend_names
 
 backends = _get_registered_backend_names()
+script = Path(sys.argv[0]).resolve().with_name("unplanned_from_python") / "call.py"
 needs = {
     "a CUDA device": torch.cuda.is_available(),
     f"ExecuTorch's CUDA delegate (pip install {install})": "CudaBackend" in backends,
     "nvcc (from the CUDA toolkit)": shutil.which("nvcc"),
+    f"the folder {script.parent.name} beside it (in the archive on its page)": script.is_file(),
 }
 if missing := [need for need, met in needs.items() if not met]:
     print(f"This recipe needs {' and '.join(missing)}.", file=sys.stderr)
@@ -220,7 +222,6 @@ print("_load_for_executorch:", half_result.device, half_result.dtype)
 # The program has no copy that could bring a host tensor to the device. The delegate looks at the
 # pointer and refuses it. The failing call is in a process of its own: ``call.py``.
 
-script = Path(sys.argv[0]).resolve().with_name("unplanned_from_python") / "call.py"
 command = [sys.executable, script, program_path, weights_path, "_load_for_executorch", "cpu"]
 child = subprocess.run(command, capture_output=True, text=True, timeout=60)
 

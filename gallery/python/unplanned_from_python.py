@@ -29,10 +29,12 @@ import torch
 from executorch.extension.pybindings._C import _get_registered_backend_names
 
 backends = _get_registered_backend_names()
+script = Path(sys.argv[0]).resolve().with_suffix("") / "call.py"
 needs = {
     "a CUDA device": torch.cuda.is_available(),
     f"ExecuTorch's CUDA delegate (pip install {install})": "CudaBackend" in backends,
     "nvcc (from the CUDA toolkit)": shutil.which("nvcc"),
+    f"the folder {script.parent.name} beside it (in the archive on its page)": script.is_file(),
 }
 if missing := [need for need, met in needs.items() if not met]:
     print(f"This recipe needs {' and '.join(missing)}.", file=sys.stderr)
@@ -98,8 +100,6 @@ write_program(lowered, planned, alloc_graph_output=True)
 # process of its own, so its failure ends there.
 #
 # .. literalinclude:: /../gallery/python/unplanned_from_python/call.py
-
-script = Path(sys.argv[0]).resolve().with_suffix("") / "call.py"
 
 
 # [call]
