@@ -26,7 +26,8 @@ endif
 VENV := .venv
 BASE_PYTHON ?= python3
 PORT ?= 8000
-SPHINX = $(PYTHON) -m sphinx -q -j auto -c . docs
+OPTIONS = -q -j auto -c . docs
+SPHINX = $(PYTHON) -m sphinx $(OPTIONS)
 RECORDINGS = $(PYTHON) -m recordings
 export PYTHONPATH := $(CURDIR)/docs/_ext$(if $(PYTHONPATH),:$(PYTHONPATH))
 
@@ -39,7 +40,7 @@ TEST := $(VENV)/test.done
 endif
 
 html: $(DOCS)  ## the whole site; never fails on recordings, but says what is not current
-	@$(SPHINX) -D recordings_run=1 build/html
+	@$(PYTHON) -m recordings.build -D recordings_run=1 $(OPTIONS) build/html
 	@echo "The site is in build/html/index.html"
 
 check: $(DOCS)  ## the strict build: committed recordings only, a warning is an error

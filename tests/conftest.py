@@ -281,7 +281,8 @@ def copied(template: Path, folder: Path) -> Iterator[Project]:
     """A copy of a project, and an interpreter that forgets what its builds changed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(environment, "describe", lambda: MACHINE)
-        patch.setattr(gen_rst, "execute_script", gen_rst.execute_script)
+        for name in ("execute_script", "identify_names"):
+            patch.setattr(gen_rst, name, getattr(gen_rst, name))
         patch.setattr(sys, "path", [*sys.path])
         yield Project(shutil.copytree(template, folder, dirs_exist_ok=True))
 

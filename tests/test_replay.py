@@ -120,6 +120,17 @@ def test_a_changed_sphinx_gallery_would_be_noticed(
     assert seam_problems(project, monkeypatch)
 
 
+def test_names_in_code_are_looked_for_where_there_is_documentation(project: Project) -> None:
+    found = project.path("docs/recipes/small/curve.codeobj.json")
+    intersphinx = (
+        "extensions=myst_parser,recordings,sphinx.ext.intersphinx,sphinx_gallery.gen_gallery"
+    )
+    project.build("-D", intersphinx)
+    assert "matplotlib.pyplot" in found.read_text()
+    project.build()
+    assert not found.exists()
+
+
 # -- what it shows ----------------------------------------------------------------------
 
 BLOCKS = '''"""

@@ -18,6 +18,7 @@ one job and imports only from those above it in this list:
 :mod:`recordings.summary`      every recipe at a glance: a matrix, a JSON file, a badge
 :mod:`recordings.publish`      links to the repository, and to other versions of the site
 :mod:`recordings.markdown`     a Markdown copy of every page, and ``llms.txt``
+:mod:`recordings.build`        `make html`: Sphinx, where anything has changed
 :mod:`recordings.__main__`     the command line: ``list``, ``run``, ``verify``, ``doctor``
 ========================  =================================================================
 """

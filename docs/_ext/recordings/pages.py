@@ -122,6 +122,7 @@ def load_statuses(app: Sphinx) -> None:
                 subtype=status.state.value,
             )
     _note_states(app, found)
+    replay.link_names(possible="sphinx.ext.intersphinx" in app.extensions)
     replay.install(found, app.config.sphinx_gallery_conf)
 
 

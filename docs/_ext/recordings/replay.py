@@ -22,6 +22,7 @@ from sphinx_gallery import gen_gallery, gen_rst
 from recordings.recording import Status
 
 _execute_script = gen_rst.execute_script
+_identify_names = gen_rst.identify_names
 
 
 class _StdoutTee(gen_rst._LoggingTee):  # type: ignore[misc]
@@ -68,6 +69,19 @@ def import_no_matplotlib() -> None:
 
 def _nothing() -> None:
     pass
+
+
+def link_names(*, possible: bool) -> None:
+    """Have sphinx-gallery look for names in code to link to their documentation, or not.
+
+    Where a site knows of no documentation it finds none, and makes a node of every word of code
+    in search of it: a third of a build.
+    """
+    gen_rst.identify_names = _identify_names if possible else _no_names
+
+
+def _no_names(*_: object) -> dict[str, Any]:
+    return {}
 
 
 def install(statuses: Mapping[str, Status], config: Mapping[str, Any]) -> None:

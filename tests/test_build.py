@@ -1,0 +1,155 @@
+"""`make html` where nothing changed, and where anything did."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sphinx.cmd.build
+from conftest import PACKAGE, Finished, Project
+from recordings import build
+
+ARGUMENTS = ["-q", "-c", ".", "docs", "build/html"]
+PAGE = "build/html/index.html"
+RECIPE = "gallery/small/sums.py"
+
+
+class Sphinx:
+    """Stands for Sphinx: counts its builds, makes a page, and warns or fails when told to."""
+
+    def __init__(self) -> None:
+        self.builds, self.warns, self.status = 0, "", 0
+        self.meanwhile: Callable[[], object] = int
+
+    def __call__(self, arguments: list[str]) -> int:
+        self.builds += 1
+        Path(arguments[arguments.index("-w") + 1]).write_text(self.warns)
+        for made in (PAGE, "docs/recipes/small/sums.rst", "docs/_ext/__pycache__/x.pyc"):
+            write(made)
+        self.meanwhile()
+        return self.status
+
+
+@pytest.fixture
+def called(project: Project, monkeypatch: pytest.MonkeyPatch) -> Sphinx:
+    """The stand-in, called once for the small project, which is the current folder."""
+    stand_in = Sphinx()
+    monkeypatch.setattr(sphinx.cmd.build, "main", stand_in)
+    monkeypatch.chdir(project.root)
+    assert build.main(ARGUMENTS) == 0
+    return stand_in
+
+
+def test_nothing_is_done_where_nothing_changed(called: Sphinx) -> None:
+    assert [build.main(ARGUMENTS) for _ in range(2)] == [0, 0]
+    assert called.builds == 1
+
+
+def write(name: str) -> None:
+    """Write a file in a folder that there may not be."""
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text("made")
+
+
+def keep_the_date() -> None:
+    """Write other content of the same length, with the date of the old, as an archive may."""
+    at = os.stat(RECIPE)
+    text = Path(RECIPE).read_text()
+    Path(RECIPE).write_text(text.replace("1 + 2", "2 + 2"))
+    os.utime(RECIPE, ns=(at.st_atime_ns, at.st_mtime_ns))
+
+
+CHANGES: dict[str, Callable[[], object]] = {
+    "a page": lambda: Path("docs/index.md").write_text("# Other\n"),
+    "a new page": lambda: Path("docs/other.md").write_text("# Other\n"),
+    "the configuration": lambda: Path("conf.py").touch(),
+    "the pins": lambda: Path("pyproject.toml").touch(),
+    "a recipe that keeps its date": keep_the_date,
+    "a recipe that is gone": lambda: Path(RECIPE).unlink(),
+    "a companion": lambda: Path("gallery/small/sums/data.txt").write_text("2 1\n"),
+    "a recording that is gone": lambda: Path("gallery/recordings/small/sums.json").unlink(),
+    "what was made is gone": lambda: Path(PAGE).unlink(),
+    "what was made is another": lambda: Path(PAGE).write_text("edit"),
+    "what sphinx-gallery made is gone": lambda: shutil.rmtree("docs/recipes"),
+    "a run of this machine": lambda: write("build/recordings/small/sums.json"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_is_built(called: Sphinx, change: Callable[[], object]) -> None:
+    change()
+    assert build.main(ARGUMENTS) == 0
+    assert called.builds == 2
+
+
+@pytest.mark.parametrize("name", ["REPOSITORY_URL", "SITE_URL", "SITE_VERSIONS"])
+def test_an_address_is_built(called: Sphinx, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "https://example.org")
+    build.main(ARGUMENTS)
+    assert called.builds == 2
+
+
+def test_other_options_are_built(called: Sphinx) -> None:
+    build.main(["-D", "recordings_run=1", *ARGUMENTS])
+    assert called.builds == 2
+
+
+def test_other_packages_are_built(
+    called: Sphinx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    build.main(ARGUMENTS)
+    (tmp_path / "package").mkdir()
+    build.main(ARGUMENTS)
+    assert called.builds == 3
+
+
+def test_a_change_during_a_build_is_built_next(called: Sphinx) -> None:
+    Path("docs/index.md").write_text("# One\n")
+    called.meanwhile = lambda: Path("docs/index.md").write_text("# Two\n")
+    build.main(ARGUMENTS)
+    called.meanwhile = int
+    assert [build.main(ARGUMENTS) for _ in range(2)] == [0, 0]
+    assert called.builds == 3
+
+
+def test_a_build_that_failed_is_done_again(called: Sphinx) -> None:
+    Path("docs/index.md").write_text("# One\n")
+    called.status = 2
+    assert [build.main(ARGUMENTS) for _ in range(2)] == [2, 2]
+    assert called.builds == 3
+
+
+def make_html(project: Project) -> Finished:
+    """What `make html` calls, with the real Sphinx."""
+    done = subprocess.run(
+        [sys.executable, "-m", "recordings.build", *ARGUMENTS],
+        cwd=project.root,
+        env=os.environ | {"PYTHONPATH": str(PACKAGE)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def test_what_is_not_current_is_said_each_time(project: Project) -> None:
+    project.edit("gallery/small/sums.py", "1 + 2", "2 + 2")
+    said = [make_html(project) for _ in range(2)]
+    assert [one.status for one in said] == [0, 0]
+    assert all("recipe small/sums is stale" in one.err for one in said)
+
+
+def test_a_page_is_as_its_source_after_every_build(project: Project) -> None:
+    assert make_html(project) == Finished(0, "", "")
+    made = project.path(PAGE).stat().st_mtime_ns
+    assert make_html(project) == Finished(0, "", "")
+    assert project.path(PAGE).stat().st_mtime_ns == made
+    project.edit("docs/index.md", "The total is", "In all it is")
+    assert make_html(project) == Finished(0, "", "")
+    assert "In all it is" in project.path(PAGE).read_text()
