@@ -61,7 +61,7 @@ doctor: $(DOCS)  ## what this machine can run, and what is missing for the rest
 test: $(DOCS) pytest check  ## the README's test command
 
 pytest: $(TEST)
-	@$(PYTHON) -m pytest -q -n auto --dist loadfile $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -q -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 browser: $(TEST)  ## every page of a fresh strict build in a real browser
 	@$(PYTHON) -m pytest -q tests/browser $(PYTEST_ARGS)

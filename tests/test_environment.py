@@ -82,15 +82,6 @@ class cuda:
     get_device_name = staticmethod(lambda index: "A GPU")
     get_device_capability = staticmethod(lambda index: (9, 0))
 """
-RUNTIME = """
-class Runtime:
-    class backend_registry:
-        registered_backend_names = {backends!r}
-
-    @classmethod
-    def get(cls):
-        return cls
-"""
 
 
 class FakeMachine:
@@ -125,7 +116,10 @@ class FakeMachine:
         self.write("executorch/__init__.py", "")
         version = '__version__ = "1.5.1+cu130"\ngit_version = "0123abc"\n'
         self.write("executorch/version.py", version)
-        self.write("executorch/runtime.py", RUNTIME.format(backends=backends))
+        self.write(
+            "executorch/extension/pybindings/_C.py",
+            f"def _get_registered_backend_names():\n    return {[*backends]!r}\n",
+        )
 
     def deny(self, *names: str) -> None:
         """Have packages not found, even where the tests' own interpreter has them."""

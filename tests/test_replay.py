@@ -62,7 +62,7 @@ def seam_problems(project: Project, monkeypatch: pytest.MonkeyPatch) -> list[str
     if getattr(tee, "origs", None) != streams:
         problems.append("what a block prints is captured in another way")
     tee.restore_std()
-    config = replay.executor_config(project.root)
+    config = replay.executor_config(project.root, draws=True)
     if config["capture_repr"] != () or not config["abort_on_example_error"]:
         problems.append("a gallery's defaults are not filled in around what is given")
     return problems

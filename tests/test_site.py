@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -302,54 +301,116 @@ def test_a_recipe_declares_its_needs(one: recipe.Recipe) -> None:
     assert not excluded & set(one.needs)
 
 
-def start(python: list[str], one: recipe.Recipe, folder: Path, path: str) -> list[str]:
-    """Run a recipe that lacks something in an empty folder; what is not as it should be."""
-    folder.mkdir(parents=True)
-    done = subprocess.run(
-        [*python, str(one.path)],
-        cwd=folder,
-        env=os.environ | {"PATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    problems = [] if done.returncode == 2 else [f"its exit status is {done.returncode}"]
-    if not re.fullmatch(r"[A-Z].{20,250}\n", done.stderr):
-        problems.append(f"it does not say one sentence: {done.stderr}")
-    return problems + [f"it printed {done.stdout}"] * bool(done.stdout) + os.listdir(folder)
+def problems(status: int, out: str, err: str, folder: Path) -> list[str]:
+    """What is not as it should be when a recipe lacks something and was started in `folder`."""
+    found = [] if status == 2 else [f"its exit status is {status}"]
+    if not re.fullmatch(r"[A-Z].{20,250}\n", err):
+        found.append(f"it does not say one sentence: {err}")
+    return found + [f"it printed {out}"] * bool(out) + os.listdir(folder)
 
 
 @every_recipe
 def test_a_recipe_without_any_package_says_what_it_lacks(
     one: recipe.Recipe, tmp_path: Path
 ) -> None:
-    assert start([sys.executable, "-I", "-S"], one, tmp_path / "folder", PATH) == []
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(one.path)],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": PATH},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert problems(done.returncode, done.stdout, done.stderr, tmp_path) == []
+
+
+#: Starts scripts, each in a folder and a process of its own. All are forks of one process that has
+#: imported what takes seconds.
+STARTER = """
+import json, os, runpy, sys
+import torch, executorch.extension.pybindings._C
+
+sys.dont_write_bytecode = True
+for script, folder, path in json.load(sys.stdin):
+    if os.fork() == 0:
+        os.chdir(folder)
+        os.environ["PATH"] = path
+        for number, stream in enumerate(("out", "err"), 1):
+            os.dup2(os.open(f"{folder}.{stream}", os.O_WRONLY | os.O_CREAT), number)
+        sys.argv = [script]
+        try:
+            runpy.run_path(script, run_name="__main__")
+        except SystemExit as ended:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(ended.code)  # leaving in good order takes as long as the imports
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+
+
+def start(scripts: list[tuple[Path, str]], folder: Path) -> list[tuple[int, str, str, Path]]:
+    """Start scripts, each with a search path; their statuses, what they printed, their folders."""
+    folders = [folder / str(number) for number in range(len(scripts))]
+    for one in folders:
+        one.mkdir()
+    asked = [(str(it[0]), str(one), it[1]) for it, one in zip(scripts, folders, strict=True)]
+    done = subprocess.run(
+        [sys.executable, "-c", STARTER],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    printed = [[Path(f"{one}.{it}").read_text() for it in ("out", "err")] for one in folders]
+    statuses = map(int, done.stdout.split())
+    return [
+        (status, out, err, one)
+        for status, (out, err), one in zip(statuses, printed, folders, strict=True)
+    ]
 
 
 @pytest.fixture(scope="module")
-def starts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[list[str]]]]:
-    """Starts of all recipes that lack something here, by name; importing torch takes seconds.
+def starts(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, tuple[int, str, str, Path]]:
+    """Starts of all recipes that lack something here, by name.
 
     Where a machine lacks nothing that a recipe needs, its compilers are taken away.
     """
     folder, none = tmp_path_factory.mktemp("starts"), str(tmp_path_factory.mktemp("none"))
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = {}
-        for one in RECIPES:
-            can_run = not environment.unmet(one.needs)
-            if not can_run or {"cpp", "cuda"} & set(one.needs):
-                arguments = [sys.executable], one, folder / one.name, none if can_run else PATH
-                found[one.name] = pool.submit(start, *arguments)
-        yield found
+    asked = {}
+    for one in RECIPES:
+        can_run = not environment.unmet(one.needs)
+        if not can_run or {"cpp", "cuda"} & set(one.needs):
+            asked[one.name] = one.path, none if can_run else PATH
+    return dict(zip(asked, start([*asked.values()], folder), strict=True))
 
 
 @every_recipe
 def test_a_recipe_says_what_this_machine_lacks(
-    one: recipe.Recipe, starts: dict[str, Future[list[str]]]
+    one: recipe.Recipe, starts: dict[str, tuple[int, str, str, Path]]
 ) -> None:
     if one.name not in starts:
         pytest.skip("this machine has all that it needs, and it needs no command")
-    assert starts[one.name].result() == []
+    assert problems(*starts[one.name]) == []
+
+
+def test_a_recipe_without_its_companions_says_where_they_are(tmp_path: Path) -> None:
+    with_companions = [one for one in RECIPES if one.companions]
+    alone = tmp_path / "alone"
+    for one in with_companions:
+        copy = alone / f"{one.name}.py"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(one.path, copy)
+    (tmp_path / "starts").mkdir()
+    scripts = [(alone / f"{one.name}.py", PATH) for one in with_companions]
+    started = start(scripts, tmp_path / "starts")
+    for one, (status, _, err, _) in zip(with_companions, started, strict=True):
+        missing = {name.partition("/")[0] for name in one.companions}
+        assert status == 2, one.name
+        assert all(re.search(rf"\bfolders?\b.* {folder}\b", err) for folder in missing), err
 
 
 # -- recordings -------------------------------------------------------------------------

@@ -192,8 +192,8 @@ assert copies == {"ring": 1, "copy": 2}, traces
 # Measure
 # -------
 #
-# Each time is the median of 100 synchronized calls after 10 to warm up. The last is a planned program
-# whose result is overwritten. The recipe asserts nothing about times.
+# Each time is the median of 100 synchronized calls after 10 to warm up. The last is of a planned
+# program whose result is overwritten. The recipe asserts nothing about times.
 
 times = [line for mode in programs for line in call(mode, "--time").splitlines() if " ms" in line]
 ring_ms, copy_ms, overwrite_ms = (float(time.removesuffix(" ms")) for time in times)

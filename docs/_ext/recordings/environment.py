@@ -187,7 +187,9 @@ def _inspect() -> dict[str, Any]:
     try:
         import executorch.version
         import torch
-        from executorch.runtime import Runtime
+
+        # As recipes ask: executorch.runtime imports the exporter, which takes seconds more.
+        from executorch.extension.pybindings._C import _get_registered_backend_names
 
         found["torch"] = torch.__version__
         found["cuda"] = torch.version.cuda
@@ -195,7 +197,7 @@ def _inspect() -> dict[str, Any]:
         found |= {key: _distribution(package) for key, package in OTHERS.items()}
         found["executorch"] = executorch.version.__version__
         found["executorch_revision"] = executorch.version.git_version
-        found["backends"] = list(Runtime.get().backend_registry.registered_backend_names)
+        found["backends"] = list(_get_registered_backend_names())
         if torch.cuda.is_available():
             found["gpu"] = torch.cuda.get_device_name(0)
             major, minor = torch.cuda.get_device_capability(0)

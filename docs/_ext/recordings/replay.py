@@ -34,12 +34,18 @@ class _StdoutTee(gen_rst._LoggingTee):  # type: ignore[misc]
         return self
 
 
-def executor_config(folder: Path) -> dict[str, Any]:
-    """sphinx-gallery's configuration for running one recipe, with `folder` as the source."""
+def executor_config(folder: Path, *, draws: bool) -> dict[str, Any]:
+    """sphinx-gallery's configuration for running one recipe, with `folder` as the source.
+
+    Without figures to keep it does without matplotlib, which takes longer to import than all else.
+    """
+    draws = draws and bool(find_spec("matplotlib"))
+    if not draws:
+        import_no_matplotlib()
     wanted = {
         "abort_on_example_error": True,
         "capture_repr": (),  # as when the script is run by itself
-        "image_scrapers": ("matplotlib",) if find_spec("matplotlib") else (),
+        "image_scrapers": ("matplotlib",) if draws else (),
     }
     config: dict[str, Any] = gen_gallery._fill_gallery_conf_defaults(wanted)
     return config | {"src_dir": str(folder)}

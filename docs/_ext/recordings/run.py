@@ -206,7 +206,8 @@ def _execute(gallery: Path, name: str, folder: Path) -> None:
     recipe = load(gallery, name)
     images = _image_folder(folder, name)
     images.mkdir(parents=True)
-    config = replay.executor_config(folder)
+    draws = any("matplotlib" in block.content for block in recipe.blocks if block.type == "code")
+    config = replay.executor_config(folder, draws=draws)
     template = images / f"sphx_glr_{recipe.path.stem}_{{0:03}}.png"
     variables: dict[str, Any] = {
         "execute_script": True,
@@ -223,6 +224,9 @@ def _execute(gallery: Path, name: str, folder: Path) -> None:
     except Exception as error:  # sphinx-gallery has printed the recipe's own traceback
         raise SystemExit(f"{type(error).__name__}: {error}") from None
     seconds = time.perf_counter() - started
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot and not draws and pyplot.get_fignums():
+        raise SystemExit(f"{name}: it draws, but does not import matplotlib: figures would be lost")
     facts = variables["example_globals"].get("facts", {})
     if not isinstance(facts, dict):
         raise SystemExit(f"{name}: its facts are not a dictionary: {facts!r:.80}")
