@@ -270,6 +270,34 @@ def test_a_build_that_is_set_to_execute_is_refused(
     assert not ran.exists()
 
 
+GUARDED = """import sys
+
+if sys.version_info < (3,):
+    sys.exit(2)
+
+# %%
+# Then what it is about.
+
+print("told")
+"""
+
+
+def test_a_page_has_its_guard_folded(project: Project) -> None:
+    project.recipe("small/guarded", GUARDED)
+    project.record("small/guarded")
+    page = project.build().html("recipes/small/guarded")
+    (folded,) = re.findall(r'<div class="recipe-guard.*?</details>', page, re.DOTALL)
+    assert "version_info" in folded
+    assert "told" not in folded
+    assert page.count("version_info") == 1
+
+
+def test_a_page_without_a_guard_has_nothing_folded(project: Project) -> None:
+    project.recipe("small/open", GUARDED.replace("sys.exit(2)", "print(2)"))
+    project.record("small/open")
+    assert "recipe-guard" not in project.build().html("recipes/small/open")
+
+
 def test_a_build_executes_nothing(project: Project) -> None:
     ran = project.path("build/ran")
     project.recipe("small/sums", f"open({str(ran)!r}, 'w')")

@@ -108,6 +108,7 @@ def test_the_copy_button_copies_the_code_of_a_recipe(page: Page, origin: str) ->
     blocks = [one.blocks[index].content for index in one.code_blocks]
     code = [py_source_parser.remove_config_comments(text).strip("\n") for text in blocks]
     page.goto(f"{origin}/recipes/{one.name}.html")
+    page.get_by_text("Imports, and what this recipe needs").click()  # it unfolds
     assert [text.strip("\n") for text in copied(page)][: len(code)] == code
 
 

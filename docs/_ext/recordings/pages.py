@@ -33,6 +33,8 @@ BANNERS = {
     State.MISSING: "This recipe has no outputs:",
     State.BROKEN: "The recording of this recipe cannot be trusted and is not shown:",
 }
+#: What a recipe whose first block is a guard does in it.
+GUARD = "sys.exit(2)"
 #: The environment in the stamp's fold-out: key of the recording, and what readers see.
 ENVIRONMENT = {
     "gpu": "GPU",
@@ -216,13 +218,30 @@ def _stamp(one: Recording, text: str) -> nodes.Node:
         if value := one.environment.get(key):
             body = nodes.field_body("", nodes.paragraph("", _environment_text(key, value)))
             rows += nodes.field("", nodes.field_name("", label), body)
-    stamp = nodes.container(classes=["recording-stamp"])
-    stamp += nodes.raw("", "<details><summary>", format="html")
-    stamp += nodes.emphasis("", text)  # a summary may have no paragraph
-    stamp += nodes.raw("", "</summary>", format="html")
-    stamp += rows
-    stamp += nodes.raw("", "</details>", format="html")
-    return stamp
+    return nodes.container("", *_folded(text, rows), classes=["recording-stamp"])
+
+
+def fold_guard(app: Sphinx, doctree: nodes.document) -> None:
+    """Have a recipe's page begin with its task: its imports and its guard are there to unfold."""
+    if status_of(app.env, app.env.docname) is None:
+        return
+    blocks = doctree.findall(nodes.literal_block)
+    first = next((one for one in blocks if one.get("language") == "Python"), None)
+    if first and GUARD in first.astext():
+        title = "Imports, and what this recipe needs"
+        folded = _folded(title, first.deepcopy())
+        first.replace_self(nodes.container("", *folded, classes=["recipe-guard"]))
+
+
+def _folded(title: str, body: nodes.Node) -> list[nodes.Node]:
+    """Nodes that show `title`, and `body` when a reader asks for it."""
+    return [
+        nodes.raw("", "<details><summary>", format="html"),
+        nodes.emphasis("", title),  # a summary may have no paragraph
+        nodes.raw("", "</summary>", format="html"),
+        body,
+        nodes.raw("", "</details>", format="html"),
+    ]
 
 
 # -- facts ----------------------------------------------------------------------------
@@ -367,7 +386,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     replay.import_no_matplotlib()
     app.connect("builder-inited", load_statuses, priority=400)
     app.connect("doctree-read", add_stamp)
+    app.connect("doctree-read", fold_guard)
     app.add_role("fact", FactRole())
     app.add_directive("recorded", RecordedDirective)
     app.add_directive("matrix", MatrixDirective)
-    return {"version": str(recording.SCHEMA), "env_version": 3, "parallel_read_safe": True}
+    return {"version": str(recording.SCHEMA), "env_version": 4, "parallel_read_safe": True}
