@@ -24,10 +24,12 @@ class Sphinx:
 
     def __init__(self) -> None:
         self.builds, self.warns, self.status = 0, "", 0
+        self.everything = False
         self.meanwhile: Callable[[], object] = int
 
     def __call__(self, arguments: list[str]) -> int:
         self.builds += 1
+        self.everything = {"-E", "-a"} <= {*arguments}
         Path(arguments[arguments.index("-w") + 1]).write_text(self.warns)
         for made in (PAGE, "docs/recipes/small/sums.rst", "docs/_ext/__pycache__/x.pyc"):
             write(made)
@@ -107,6 +109,32 @@ def test_other_packages_are_built(
     (tmp_path / "package").mkdir()
     build.main(ARGUMENTS)
     assert called.builds == 3
+    assert called.everything
+
+
+@pytest.mark.parametrize(
+    ("file", "everything"), [("docs/_ext/recordings/pages.py", True), ("docs/index.md", False)]
+)
+def test_every_page_is_built_again_when_what_makes_them_changed(
+    called: Sphinx, file: str, everything: bool
+) -> None:
+    write(file)
+    build.main(ARGUMENTS)
+    assert called.everything == everything
+
+
+def test_every_page_is_built_where_it_is_unknown_what_made_them(called: Sphinx) -> None:
+    Path("build/html.done").unlink()
+    build.main(ARGUMENTS)
+    assert called.everything
+
+
+def test_a_build_that_warned_is_done_again(called: Sphinx) -> None:
+    Path("docs/index.md").write_text("# One\n")
+    called.warns = "a warning\n"
+    assert [build.main(ARGUMENTS) for _ in range(2)] == [0, 0]
+    assert called.builds == 3
+    assert not called.everything
 
 
 def test_a_change_during_a_build_is_built_next(called: Sphinx) -> None:
