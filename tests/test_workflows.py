@@ -272,7 +272,12 @@ RELEASED = "executorch==1.6.0+cpu\ntorch==2.14.0+cpu"
 
 
 def check_upstream(
-    runner: Runner, newest: str = PINNED, tests: int = 0, install: int = 0, channel: str = "release"
+    runner: Runner,
+    newest: str = PINNED,
+    tests: int = 0,
+    install: int = 0,
+    channel: str = "release",
+    failures: str = "3 failed",
 ) -> Ran:
     """Run the step that tries the newest; pip's list changes where an installation went well."""
     runner.stub(runner.stubs / "make")
@@ -285,7 +290,7 @@ def check_upstream(
         f"*install*) echo pip said this; [ {install} = 0 ] && touch new; exit {install};; esac"
     )
     python.write_text(f"#!/bin/bash\n{listing} {installing}\n")
-    answers = {"make pytest": (tests, "3 failed" if tests else "3 passed")}
+    answers = {"make pytest": (tests, failures if tests else "3 passed")}
     return runner.run(
         "upstream.yml:check", "Check the newest", answers, CHANNEL=channel, OPTIONS=""
     )
@@ -317,6 +322,11 @@ def test_checks_that_fail_are_reported_with_the_end_of_the_log(runner: Runner) -
     assert moved(runner)["release.title"].endswith(" fail the CPU checks\n")
     assert "3 failed" in moved(runner)["release.md"]
     assert "https://github.com/someone/docs/actions/runs/7" in moved(runner)["release.md"]
+
+
+def test_a_report_fits_into_an_issue(runner: Runner) -> None:
+    check_upstream(runner, RELEASED, tests=1, failures="\n".join(["x" * 1900] * 62))
+    assert 10_000 < len(moved(runner)["release.md"]) < 65_536
 
 
 def test_checks_that_fail_with_what_is_pinned_are_reported(runner: Runner) -> None:
@@ -520,3 +530,29 @@ def test_a_site_that_was_not_built_before_is_said(sites: tuple[Path, Path]) -> N
 def test_a_site_that_was_not_built_is_said(sites: tuple[Path, Path]) -> None:
     shutil.rmtree(sites[1])
     assert summary(*sites) == "There is no built site to compare.\n"
+
+
+# publish.yml
+
+
+def ask_for_the_address(runner: Runner, status: int) -> tuple[Ran, str]:
+    """Run the step, and what it leaves in the environment of the next."""
+    runner.stub(runner.stubs / "gh")
+    left = runner.folder.parent / "env"
+    asked = "gh api repos/someone/docs/pages --jq .html_url"
+    answers = {asked: (status, "https://docs.example.org/")}
+    step = "Ask for the address of the site"
+    ran = runner.run("publish.yml:build", step, answers, GITHUB_ENV=str(left))
+    return ran, left.read_text() if left.exists() else ""
+
+
+def test_the_site_is_built_for_the_address_it_has(runner: Runner) -> None:
+    ran, left = ask_for_the_address(runner, 0)
+    assert ran.status == 0, ran.out
+    assert left == "SITE_URL=https://docs.example.org/\n"
+
+
+def test_a_site_without_an_address_is_not_built(runner: Runner) -> None:
+    ran, left = ask_for_the_address(runner, 1)
+    assert ran.status == 1
+    assert left == ""
