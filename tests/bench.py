@@ -43,7 +43,8 @@ def setup(app):
         def run(self):
             return [nodes.paragraph("", "word")]
 
-    app.add_role("fact", lambda *arguments, **options: ([nodes.inline("", "word")], []))
+    for name in ("fact", "ran"):
+        app.add_role(name, lambda *arguments, **options: ([nodes.inline("", "word")], []))
     for name in ("recorded", "matrix", "recipes", "environments", "boundary"):
         app.add_directive(name, Word, override=True)
 """

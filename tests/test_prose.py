@@ -38,7 +38,7 @@ NAMES = ["ExecuTorch", "PyTorch", "NumPy", "CuPy", "JAX", "CMake", "CUDA", "Pyth
 
 #: Code, and what nobody wrote: what was recorded, and tags.
 NO_PROSE = (nodes.literal, nodes.literal_block, nodes.raw, nodes.comment, nodes.math)
-NO_PROSE_CLASSES = {"fact", "recording-stamp", "recordings-table", "sphx-glr-example-tags"}
+NO_PROSE_CLASSES = {"fact", "ran", "recording-stamp", "recordings-table", "sphx-glr-example-tags"}
 
 
 def prose(page: nodes.document) -> str:

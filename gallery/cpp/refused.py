@@ -163,7 +163,8 @@ assert arenas_unplanned == f"set_output 0x0, forward 0x0, result {expected}", ca
 # A buffer that is too small
 # --------------------------
 #
-# ``set_output`` compares the size of the tensor with what the program writes.
+# ``set_output`` compares the size of the tensor with that of the output as it is then. Where sizes
+# are dynamic, that is the size of the last result: :doc:`/recipes/python/dynamic_shapes`.
 
 small_error = find(r"half a buffer: set_output (\w+)", caller.stdout)
 small_message = find(r"(buffer size: .*)", caller.stderr)

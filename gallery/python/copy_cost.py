@@ -276,8 +276,8 @@ with plt.rc_context(style):
     axes.grid(color=gray, alpha=0.25)
     axes.legend(frameon=False)
     figure.suptitle(
-        "Latency of one call, 1 KiB to 1 GiB: copies through the host\n"
-        "cost far more than the copies that are left on the device"
+        "Latency of one call, 1 KiB to 1 GiB: at large sizes copies through the\n"
+        "host cost far more than the copies that are left on the device"
     )
 
 # %%

@@ -121,16 +121,25 @@ shared = lower(Shared(), SigmoidOnHost())
 # ----------------------
 #
 # The input has two users, the delegate and the model's output. Its memory has to be the host's for
-# one and the device's for the other, so the exporter refuses to leave out its copy.
+# one and the device's for the other, so the exporter refuses to leave out its copy. It is the same
+# where the other user is an operator on the host.
 
-try:
-    write_program(shared, Path(work.name, "refused"), skip_h2d=True, alloc_graph_input=False)
-except RuntimeError as error:
-    export_error = str(error)
-else:
-    export_error = "none"
 
+class TwoUsers(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(2 * x + 1), torch.sigmoid(x)
+
+
+def refusal(lowered):
+    try:
+        write_program(lowered, Path(work.name, "refused"), skip_h2d=True, alloc_graph_input=False)
+    except RuntimeError as error:
+        return str(error)
+
+
+export_error = refusal(shared)
 print(export_error)
+assert refusal(lower(TwoUsers(), SigmoidOnHost())) == export_error
 assert export_error == (
     "skip_h2d_for_method_inputs=True requires placeholder 'x' to have exactly one user, but it "
     "has 2 users. The placeholder is shared by multiple consumers, so its TensorSpec cannot be "

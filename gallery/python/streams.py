@@ -216,8 +216,8 @@ cloned_too_early = is_result(cloned, 1)
 assert cloned_too_early, ("new result", is_result(cloned, 0))
 
 torch.cuda._sleep(cycles)
-cloned = module.forward([x[0]])[0]
-assert is_result(cloned, 0)
+cloned = module.forward([x[1]])[0]
+assert is_result(cloned, 1), ("old result", is_result(cloned, 0))
 print("cloned on the side stream: the result of the execution before")
 print("cloned on the default stream: right")
 

@@ -307,6 +307,21 @@ class FactRole(SphinxRole):
         return [nodes.inline("", value, classes=classes)], []
 
 
+class RanRole(SphinxRole):
+    """``{ran}`recipe``` says where and when the numbers around it were recorded."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """The recipe's stamp, or a warning and why there is none."""
+        depend(self.env, self.text)
+        status = statuses(self.env).get(self.text)
+        if status is None or status.shown is None:
+            why = ran_text(status, self.config) if status else "there is no such recipe"
+            said = f"ran {self.text!r}: {why}"
+            logger.warning("%s", said, location=self.get_location(), type="recordings")
+            return [nodes.inline("", "(not recorded)", classes=["fact-missing"])], []
+        return [nodes.inline("", ran_text(status, self.config), classes=["ran"])], []
+
+
 def not_recorded(error: FactError, directive: SphinxDirective) -> list[nodes.Node]:
     """What a directive shows where its fact cannot be had; warns, so that a strict build fails."""
     logger.warning("%s", error, location=directive.get_location(), type="recordings")
@@ -388,6 +403,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", add_stamp)
     app.connect("doctree-read", fold_guard)
     app.add_role("fact", FactRole())
+    app.add_role("ran", RanRole())
     app.add_directive("recorded", RecordedDirective)
     app.add_directive("matrix", MatrixDirective)
     return {"version": str(recording.SCHEMA), "env_version": 4, "parallel_read_safe": True}
