@@ -105,36 +105,49 @@ def test_other_packages_are_built(
     called: Sphinx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / "other").touch()
+    assert build.main(ARGUMENTS) == 0
+    assert called.builds == 1
+    (tmp_path / "package-1.dist-info").mkdir()
     build.main(ARGUMENTS)
-    (tmp_path / "package").mkdir()
-    build.main(ARGUMENTS)
-    assert called.builds == 3
-    assert called.everything
+    assert (called.builds, called.everything) == (2, True)
 
 
 @pytest.mark.parametrize(
-    ("file", "everything"), [("docs/_ext/recordings/pages.py", True), ("docs/index.md", False)]
+    ("file", "everything"),
+    [
+        ("docs/_ext/recordings/pages.py", True),
+        ("docs/_static/site.css", True),
+        ("docs/_templates/layout.html", True),
+        ("docs/index.md", False),
+    ],
 )
 def test_every_page_is_built_again_when_what_makes_them_changed(
     called: Sphinx, file: str, everything: bool
 ) -> None:
     write(file)
     build.main(ARGUMENTS)
-    assert called.everything == everything
+    assert (called.builds, called.everything) == (2, everything)
 
 
-def test_every_page_is_built_where_it_is_unknown_what_made_them(called: Sphinx) -> None:
-    Path("build/html.done").unlink()
+@pytest.mark.parametrize("known", [None, "", "[]", "{}", '{"made": {}}'])
+def test_every_page_is_built_where_it_is_unknown_what_made_them(
+    called: Sphinx, known: str | None
+) -> None:
+    done = Path("build/html.done")
+    if known is None:
+        done.unlink()
+    else:
+        done.write_text(known)
     build.main(ARGUMENTS)
-    assert called.everything
+    assert (called.builds, called.everything) == (2, True)
 
 
 def test_a_build_that_warned_is_done_again(called: Sphinx) -> None:
     Path("docs/index.md").write_text("# One\n")
     called.warns = "a warning\n"
     assert [build.main(ARGUMENTS) for _ in range(2)] == [0, 0]
-    assert called.builds == 3
-    assert not called.everything
+    assert (called.builds, called.everything) == (3, True)
 
 
 def test_a_change_during_a_build_is_built_next(called: Sphinx) -> None:
@@ -151,6 +164,23 @@ def test_a_build_that_failed_is_done_again(called: Sphinx) -> None:
     called.status = 2
     assert [build.main(ARGUMENTS) for _ in range(2)] == [2, 2]
     assert called.builds == 3
+
+
+def test_odd_names_and_places_are_no_hindrance(called: Sphinx) -> None:
+    folder = Path("docs/odd")
+    folder.mkdir()
+    (folder / os.fsdecode(b"not utf-8 \xff.txt")).touch()
+    (folder / "nowhere").symlink_to("nothing")
+    (folder / "itself").symlink_to("itself")
+    assert [build.main(ARGUMENTS) for _ in range(2)] == [0, 0]
+    assert called.builds == 2
+
+
+def test_each_site_has_a_state_of_its_own(called: Sphinx) -> None:
+    for name in ("build/1.5.1", "build/1.5.2"):
+        Path(name).mkdir()
+        build.main([*ARGUMENTS[:-1], name])
+    assert {"1.5.1.done", "1.5.2.done", "html.done"} <= {it.name for it in Path("build").iterdir()}
 
 
 def make_html(project: Project) -> Finished:
@@ -171,6 +201,34 @@ def test_what_is_not_current_is_said_each_time(project: Project) -> None:
     said = [make_html(project) for _ in range(2)]
     assert [one.status for one in said] == [0, 0]
     assert all("recipe small/sums is stale" in one.err for one in said)
+
+
+def test_a_page_follows_a_source_with_an_old_date(project: Project) -> None:
+    page = project.path("docs/index.md")
+    text, at = page.read_text(), page.stat().st_mtime_ns - 10**12
+    for said in ("In all it is", "The total is"):
+        other = project.write("docs/other", text.replace("The total is", said))
+        os.utime(other, ns=(at, at))
+        other.rename(page)
+        make_html(project)
+        assert said in project.path(PAGE).read_text()
+
+
+@pytest.mark.parametrize("made", [PAGE, "build/html/_images/sphx_glr_curve_001.png"])
+def test_what_was_made_comes_back(project: Project, made: str) -> None:
+    make_html(project)
+    before = project.path(made).read_bytes()
+    for damage in (Path.unlink, lambda path: path.write_text("other")):
+        damage(project.path(made))
+        make_html(project)
+        assert project.path(made).read_bytes() == before
+
+
+def test_a_warning_is_said_each_time(project: Project) -> None:
+    page = project.path("docs/index.md")
+    page.write_text(page.read_text() + "\n{fact}`small/sums:nothing`\n")
+    said = [make_html(project).err for _ in range(2)]
+    assert all("fact 'small/sums:nothing'" in one for one in said)
 
 
 def test_a_page_is_as_its_source_after_every_build(project: Project) -> None:
