@@ -1,6 +1,6 @@
 // A pasted line of a log has what no page has: addresses, and where in ExecuTorch it is from.
 const asked = new URLSearchParams(location.search).get("q") ?? "";
-const kept = asked.replace(/^\s*\[[^\]]*:\d+\]/, "").replace(/\b0x[0-9a-f]{5,}\b/gi, "").trim();
+const kept = asked.replace(/^.*?\.\w+:\d+\]/, "").replace(/\b0x[0-9a-f]{5,}\b/gi, "").trim();
 if (kept !== asked.trim() && kept && location.pathname.endsWith("search.html")) {
   location.replace(`?q=${encodeURIComponent(kept)}`);
 }

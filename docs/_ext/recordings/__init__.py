@@ -17,6 +17,7 @@ one job and imports only from those above it in this list:
 :mod:`recordings.downloads`    scripts that say what they need, with their companions
 :mod:`recordings.summary`      every recipe at a glance: a matrix, a JSON file, a badge
 :mod:`recordings.publish`      links to the repository, and to other versions of the site
+:mod:`recordings.search`       what the search knows of pages that were not written again
 :mod:`recordings.markdown`     a Markdown copy of every page, and ``llms.txt``
 :mod:`recordings.build`        `make html`: Sphinx, where anything has changed
 :mod:`recordings.__main__`     the command line: ``list``, ``run``, ``verify``, ``doctor``
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Set up the Sphinx extension; Sphinx is imported only when it is the caller."""
-    from recordings import boundary, cards, downloads, markdown, pages, publish, summary
+    from recordings import boundary, cards, downloads, markdown, pages, publish, search, summary
 
-    for module in (boundary, cards, downloads, summary, publish, markdown):
+    for module in (boundary, cards, downloads, summary, publish, search, markdown):
         module.setup(app)
     return pages.setup(app)
