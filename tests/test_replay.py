@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import sphinx_gallery
 from conftest import REPOSITORY, Project
+from docutils import nodes
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from recordings import replay
@@ -290,6 +291,46 @@ def test_a_page_has_its_guard_folded(project: Project) -> None:
     assert "version_info" in folded
     assert "told" not in folded
     assert page.count("version_info") == 1
+
+
+MARKED = """\
+# [imports]
+import sys
+
+# [/imports]
+
+
+# [say]
+def say(it):
+    # [it] is no mark
+    print(it)
+
+
+# [/say]
+
+say("# [imports]")
+"""
+SHOWN = """\
+import sys
+
+
+def say(it):
+    # [it] is no mark
+    print(it)
+
+
+say("# [imports]")"""
+
+
+def test_a_page_shows_code_without_the_marks_of_excerpts(project: Project) -> None:
+    project.recipe("small/marked", MARKED)
+    project.record("small/marked")
+    built = project.build()
+    blocks = built.doctrees()["recipes/small/marked"].findall(nodes.literal_block)
+    assert [block.astext() for block in blocks] == [
+        "# [imports]",
+        SHOWN,
+    ]  # the output of a single block is above it
 
 
 def test_a_page_without_a_guard_has_nothing_folded(project: Project) -> None:

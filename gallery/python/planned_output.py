@@ -89,6 +89,7 @@ def export_planned(model, example_inputs, folder):
 
 # [/export]
 
+# [program]
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64))
 model.eval().requires_grad_(False)
@@ -96,6 +97,7 @@ inputs = torch.randn(2, 4, 64)
 
 work = tempfile.TemporaryDirectory()
 program_path, weights_path = export_planned(model, (inputs[0],), Path(work.name, "mlp"))
+# [/program]
 
 # %%
 # Call

@@ -9,6 +9,7 @@ import pytest
 from conftest import REPOSITORY
 from playwright.sync_api import Browser, Page, expect
 from recordings import recipe, recording
+from recordings.pages import without_marks
 from sphinx_gallery import py_source_parser
 
 from browser import checks
@@ -113,7 +114,9 @@ def copied_now(page: Page) -> list[str]:
 def test_the_copy_button_copies_the_code_of_a_recipe(page: Page, origin: str) -> None:
     one = recipe.load(GALLERY, "python/planned_output")
     blocks = [one.blocks[index].content for index in one.code_blocks]
-    code = [py_source_parser.remove_config_comments(text).strip("\n") for text in blocks]
+    code = [
+        without_marks(py_source_parser.remove_config_comments(text)).strip("\n") for text in blocks
+    ]
     page.goto(f"{origin}/recipes/{one.name}.html")
     page.get_by_text("Imports, and what this recipe needs").click()  # it unfolds
     assert [text.strip("\n") for text in copied(page)][: len(code)] == code

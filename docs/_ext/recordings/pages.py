@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -33,6 +34,8 @@ BANNERS = {
     State.MISSING: "This recipe has no outputs:",
     State.BROKEN: "The recording of this recipe cannot be trusted and is not shown:",
 }
+#: A line that is there for ``literalinclude`` alone: ``# [name]``, ``// [/name]``.
+MARK = re.compile(r"^ *(?:#|//) \[/?[\w-]+\] *(?:\n|$)", re.MULTILINE)
 #: What a recipe whose first block is a guard does in it.
 GUARD = "sys.exit(2)"
 #: The environment in the stamp's fold-out: key of the recording, and what readers see.
@@ -233,6 +236,19 @@ def fold_guard(app: Sphinx, doctree: nodes.document) -> None:
         first.replace_self(nodes.container("", *folded, classes=["recipe-guard"]))
 
 
+def without_marks(code: str) -> str:
+    """`code` without the comments that say where an excerpt begins and ends, and their room."""
+    return re.sub(r"\n{4,}", "\n\n\n", MARK.sub("", code)).strip("\n")
+
+
+def tidy_code(_: Sphinx, doctree: nodes.document) -> None:
+    """Show code as its author thinks of it."""
+    for block in doctree.findall(nodes.literal_block):
+        if block.get("language") != "none":  # what was printed stays as it is
+            block.rawsource = without_marks(block.astext())
+            block[:] = [nodes.Text(block.rawsource)]
+
+
 def _folded(title: str, body: nodes.Node) -> list[nodes.Node]:
     """Nodes that show `title`, and `body` when a reader asks for it."""
     return [
@@ -402,8 +418,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", load_statuses, priority=400)
     app.connect("doctree-read", add_stamp)
     app.connect("doctree-read", fold_guard)
+    app.connect("doctree-read", tidy_code)
     app.add_role("fact", FactRole())
     app.add_role("ran", RanRole())
     app.add_directive("recorded", RecordedDirective)
     app.add_directive("matrix", MatrixDirective)
-    return {"version": str(recording.SCHEMA), "env_version": 4, "parallel_read_safe": True}
+    return {"version": str(recording.SCHEMA), "env_version": 5, "parallel_read_safe": True}
