@@ -133,7 +133,7 @@ html_js_files = ["site.js"]
 html_use_index = False  # words are found by the search
 html_show_sourcelink = False
 html_copy_source = False
-html_context = {"default_mode": "auto"}  # as the reader's system is, light or dark
+html_context = {"default_mode": "light"}  # without JavaScript; else as the reader's system is
 html_theme_options = {
     "logo": {"text": project, "alt_text": ""},
     "show_toc_level": 2,

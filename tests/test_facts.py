@@ -205,6 +205,27 @@ def test_what_a_page_quotes_follows_a_new_recording(
     assert new in project.build(strict=True).text("index")
 
 
+# -- where numbers are from -------------------------------------------------------------
+
+
+def test_numbers_say_where_and_when_they_were_recorded(project: Project) -> None:
+    project.edit("docs/index.md", "The total is", "{ran}`small/sums`. The total is")
+    stamp = (
+        r"Ran on A CPU · ExecuTorch 1\.5\.1 · torch 2\.13\.0 · 20\d\d-\d\d-\d\d\. The total is 3"
+    )
+    assert re.search(stamp, project.build(strict=True).text("index"))
+
+
+@pytest.mark.parametrize("name", ["small/sums", "small/none"])
+def test_numbers_of_no_run_fail_a_strict_build(project: Project, name: str) -> None:
+    project.edit("docs/index.md", "The total is", f"{{ran}}`{name}`. The total is")
+    project.edit("gallery/small/sums.py", "1 + 2", "2 + 2")
+    built = project.build(strict=True)
+    assert built.status == 1
+    assert f"ran '{name}'" in built.warnings
+    assert "(not recorded)" in built.text("index")
+
+
 # -- the table of recipes ---------------------------------------------------------------
 
 TAGS = '# sphinx_gallery_tags = ["other", "cpp", "executorch"]'

@@ -126,7 +126,7 @@ def test_the_copy_button_copies_lines_of_a_file_that_is_run(page: Page, origin: 
     files = [
         path.read_text("utf-8") for path in GALLERY.rglob("*") if path.suffix in (".py", ".cpp")
     ]
-    unindented = [re.sub(r"^ +", "", text, flags=re.M) for text in files]
+    unindented = [re.sub(r"^ +", "", without_marks(text), flags=re.M) for text in files]
     page.goto(f"{origin}/shapes/planned.html")
     texts = copied(page)
     assert texts
@@ -230,6 +230,19 @@ def test_an_article_is_the_same_without_scripts(
         one.goto(f"{origin}/{name}")
     expect(plain.locator("article h1")).to_be_visible()
     assert plain.evaluate(HIDDEN) == page.evaluate(HIDDEN)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colors_are_there_without_scripts(chromium: Browser, origin: str, scheme: str) -> None:
+    reader = checks.READER | {"color_scheme": scheme, "java_script_enabled": False}
+    with chromium.new_context(**reader) as context:
+        page = context.new_page()
+        page.goto(f"{origin}/index.html")
+        colors = page.evaluate(
+            "['text-base', 'background', 'link'].map(name =>"
+            " getComputedStyle(document.documentElement).getPropertyValue(`--pst-color-${name}`))"
+        )
+        assert all(colors), colors
 
 
 def test_links_lead_on_without_scripts(plain: Page, origin: str) -> None:
