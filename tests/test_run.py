@@ -208,6 +208,16 @@ def test_recipes_run_beside_each_other(project: Project, tmp_path: Path) -> None
     assert done.status == 0, done.err
 
 
+def test_a_figure_that_a_companion_draws_is_recorded(project: Project) -> None:
+    code = "import sys\nsys.path.insert(0, sys.argv[0][:-3])\nimport drawing\ndrawing.draw()"
+    project.recipe("small/draws", code + "\n\n# %%\n# Then.\n\ndrawing.finish()")
+    text = "import matplotlib.pyplot as plt\n\n\ndef draw():\n    plt.plot([1, 2])\n"
+    finish = "\n\ndef finish():\n    plt.close('all')\n"
+    project.write("gallery/small/draws/drawing.py", text + finish)
+    project.record("small/draws")
+    assert len(project.figures("small/draws")) == 1
+
+
 def test_what_took_longest_runs_first(project: Project) -> None:
     folder = project.path("gallery/recordings")
     recorded = recording.read(folder, "small/sums")
