@@ -254,9 +254,18 @@ class Project:
     def process(self, *arguments: str, script: Path | None = None) -> Finished:
         """Call the command line in a process of its own, or a script in its place."""
         called = [str(script)] if script else ["-m", "recordings"]
-        command = [sys.executable, *called, "--root", str(self.root), *arguments]
-        environ = os.environ | {"PYTHONPATH": str(PACKAGE), "PATH": PATH}
-        done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120)
+        return self.python(*called, "--root", str(self.root), *arguments)
+
+    def python(self, *words: str) -> Finished:
+        """Call Python in the project's folder, with the package of this repository."""
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=self.root,
+            env=os.environ | {"PYTHONPATH": str(PACKAGE), "PATH": PATH},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         return Finished(done.returncode, done.stdout, done.stderr)
 
     def record(self, *names: str) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import sphinx.cmd.build
-from conftest import PACKAGE, Finished, Project
+from conftest import Finished, Project
 from recordings import build
 
 ARGUMENTS = ["-q", "-c", ".", "docs", "build/html"]
@@ -185,15 +184,7 @@ def test_each_site_has_a_state_of_its_own(called: Sphinx) -> None:
 
 def make_html(project: Project) -> Finished:
     """What `make html` calls, with the real Sphinx."""
-    done = subprocess.run(
-        [sys.executable, "-m", "recordings.build", *ARGUMENTS],
-        cwd=project.root,
-        env=os.environ | {"PYTHONPATH": str(PACKAGE)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    return Finished(done.returncode, done.stdout, done.stderr)
+    return project.python("-m", "recordings.build", *ARGUMENTS)
 
 
 def test_what_is_not_current_is_said_each_time(project: Project) -> None:

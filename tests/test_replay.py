@@ -293,6 +293,12 @@ def test_a_page_has_its_guard_folded(project: Project) -> None:
     assert page.count("version_info") == 1
 
 
+def test_a_page_without_a_guard_has_nothing_folded(project: Project) -> None:
+    project.recipe("small/open", GUARDED.replace("sys.exit(2)", "print(2)"))
+    project.record("small/open")
+    assert "recipe-guard" not in project.build().html("recipes/small/open")
+
+
 MARKED = """\
 # [imports]
 import sys
@@ -327,16 +333,8 @@ def test_a_page_shows_code_without_the_marks_of_excerpts(project: Project) -> No
     project.record("small/marked")
     built = project.build()
     blocks = built.doctrees()["recipes/small/marked"].findall(nodes.literal_block)
-    assert [block.astext() for block in blocks] == [
-        "# [imports]",
-        SHOWN,
-    ]  # the output of a single block is above it
-
-
-def test_a_page_without_a_guard_has_nothing_folded(project: Project) -> None:
-    project.recipe("small/open", GUARDED.replace("sys.exit(2)", "print(2)"))
-    project.record("small/open")
-    assert "recipe-guard" not in project.build().html("recipes/small/open")
+    # The output of a single block is above it.
+    assert [block.astext() for block in blocks] == ["# [imports]", SHOWN]
 
 
 def test_a_build_executes_nothing(project: Project) -> None:

@@ -114,9 +114,7 @@ def copied_now(page: Page) -> list[str]:
 def test_the_copy_button_copies_the_code_of_a_recipe(page: Page, origin: str) -> None:
     one = recipe.load(GALLERY, "python/planned_output")
     blocks = [one.blocks[index].content for index in one.code_blocks]
-    code = [
-        without_marks(py_source_parser.remove_config_comments(text)).strip("\n") for text in blocks
-    ]
+    code = [without_marks(py_source_parser.remove_config_comments(text)) for text in blocks]
     page.goto(f"{origin}/recipes/{one.name}.html")
     page.get_by_text("Imports, and what this recipe needs").click()  # it unfolds
     assert [text.strip("\n") for text in copied(page)][: len(code)] == code

@@ -35,6 +35,7 @@ def main(arguments: list[str]) -> int:
     """Build unless it is done; return Sphinx's exit status."""
     site = Path(arguments[-1])
     done, warnings = (site.with_name(f"{site.name}.{name}") for name in ("done", "warnings"))
+    outputs = site, site.with_name("recordings"), MADE
     now: dict[str, Any] = {
         "asked": [*arguments, *(os.environ.get(name, "") for name in VARIABLES)],
         "code": [sys.version, _packages(), _states(CODE)],
@@ -42,11 +43,10 @@ def main(arguments: list[str]) -> int:
         "began": time.time_ns(),
     }
     then = _read(done)
-    made = _states([site, site.with_name("recordings"), MADE])
     everything = (
         then is None
         or then["code"] != now["code"]
-        or then["made"] != made
+        or then["made"] != _states(outputs)
         or then["warned"]  # what is not right yet is said each time
         or _dated_back(then, now["sources"])
     )
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     options = ["-w", str(warnings), *(["-E", "-a"] if everything else [])]
     status = sphinx_build([*options, *arguments])
     if status == 0:
-        now["made"] = _states([site, site.with_name("recordings"), MADE])
+        now["made"] = _states(outputs)
         now["warned"] = bool(warnings.stat().st_size)
         temporary = done.with_name(f"{done.name}.new")
         temporary.write_text(json.dumps(now), "utf-8")

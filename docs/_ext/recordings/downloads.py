@@ -56,10 +56,7 @@ def requirements(pyproject: Path) -> dict[str, Requirement]:
 
 def imported(of: Recipe) -> list[str]:
     """The modules of :data:`DISTRIBUTIONS` that a recipe or a Python companion imports."""
-    texts = [block.content for block in of.blocks if block.type == "code"]
-    scripts = [path for path in of.companions.values() if path.suffix == ".py"]
-    texts += [path.read_text(encoding="utf-8") for path in scripts]
-    found = [one for text in texts for one in IMPORT.findall(text)]
+    found = [one for text in of.python_texts() for one in IMPORT.findall(text)]
     names = {
         name.strip().partition(".")[0].partition(" ")[0]
         for module, several in found

@@ -78,11 +78,11 @@ def is_committed(status: Status, config: Config) -> bool:
     return status.folder == Path(config.recordings_root, config.recordings_folder)
 
 
-def ran_text(status: Status, config: Config) -> str:
+def ran_text(status: Status, config: Config, *, seconds: bool = True) -> str:
     """The stamp of what `status` shows, and whether that is not committed; or why there is none."""
     if status.shown is None:
         return "; ".join(status.reasons)
-    text = stamp_text(status.recipe, status.shown)
+    text = stamp_text(status.recipe, status.shown, seconds=seconds)
     return text if is_committed(status, config) else f"{text} · this machine, not recorded"
 
 
@@ -336,7 +336,7 @@ class RanRole(SphinxRole):
             logger.warning("%s", said, location=self.get_location(), type="recordings")
             return [nodes.inline("", "(not recorded)", classes=["fact-missing"])], []
         # How long the whole recipe took is not about the numbers.
-        text = re.sub(r" · \d+ s\b", "", ran_text(status, self.config))
+        text = ran_text(status, self.config, seconds=False)
         return [nodes.inline("", text, classes=["ran"])], []
 
 

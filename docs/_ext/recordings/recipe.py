@@ -71,6 +71,12 @@ class Recipe:
         """Where among :attr:`blocks` the ones with code are; comments alone are none."""
         return list(self._codes)
 
+    def python_texts(self) -> list[str]:
+        """The Python that a run executes: every code block, every companion that is a script."""
+        scripts = [path for path in self.companions.values() if path.suffix == ".py"]
+        code = [block.content for block in self.blocks if block.type == "code"]
+        return code + [path.read_text(encoding="utf-8", errors="replace") for path in scripts]
+
     def code_hash(self) -> str:
         """Hash of the code blocks in order, blind to prose and comments."""
         return sha256(json.dumps([*self._codes.values()]).encode())

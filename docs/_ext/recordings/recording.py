@@ -250,8 +250,11 @@ def _changes(recipe: Recipe, recording: Recording) -> tuple[str, ...]:
     return tuple(changes)
 
 
-def stamp_text(of: Recipe, one: Recording) -> str:
-    """Where, with what and when the recording `one` of the recipe `of` was made, in one line."""
+def stamp_text(of: Recipe, one: Recording, *, seconds: bool = True) -> str:
+    """Where, with what and when the recording `one` of the recipe `of` was made, in one line.
+
+    And how long the run took, in seconds.
+    """
     where = one.environment
     on_device = "cuda" in of.needs
     parts = [f"Ran on {where['gpu'] if on_device else where['cpu']}"]
@@ -262,5 +265,7 @@ def stamp_text(of: Recipe, one: Recording) -> str:
         parts.append(f"CUDA {where['cuda']}")
         if (where.get("delegate") or {}).get("from") == "source":
             parts.append("delegate from source")
-    parts += [one.date, f"{one.seconds:.0f} s"]
+    parts.append(one.date)
+    if seconds:
+        parts.append(f"{one.seconds:.0f} s")
     return " · ".join(parts)

@@ -81,7 +81,7 @@ def link_names(*, possible: bool) -> None:
     """Have sphinx-gallery look for names in code to link to their documentation, or not.
 
     Where a site knows of no documentation it finds none, and makes a node of every word of code
-    in search of it: a third of a build.
+    in search of it: half of a build.
     """
     gen_rst.identify_names = _identify_names if possible else _no_names
 

@@ -206,7 +206,7 @@ def _execute(gallery: Path, name: str, folder: Path) -> None:
     recipe = load(gallery, name)
     images = _image_folder(folder, name)
     images.mkdir(parents=True)
-    draws = "matplotlib" in "".join(_codes(recipe))
+    draws = any("matplotlib" in text for text in recipe.python_texts())
     config = replay.executor_config(folder, draws=draws)
     template = images / f"sphx_glr_{recipe.path.stem}_{{0:03}}.png"
     variables: dict[str, Any] = {
@@ -240,13 +240,6 @@ def _execute(gallery: Path, name: str, folder: Path) -> None:
     except (TypeError, ValueError) as error:
         raise SystemExit(f"{name}: its facts are not JSON values: {error}") from error
     (folder / "result.json").write_text(text, encoding="utf-8")
-
-
-def _codes(recipe: Recipe) -> list[str]:
-    """What of a recipe may draw: its code, and the Python among its companions."""
-    scripts = [path for path in recipe.companions.values() if path.suffix == ".py"]
-    code = [block.content for block in recipe.blocks if block.type == "code"]
-    return code + [path.read_text(encoding="utf-8", errors="replace") for path in scripts]
 
 
 def _echo_output() -> None:
